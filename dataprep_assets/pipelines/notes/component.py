@@ -5,15 +5,15 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.orchestration.component import DatasetComponent, scaffolder
+from dataprep_assets.orchestration.component import DatasetComponent, build_scaffolder
 from dataprep_assets.pipelines.notes.dataset import Notes, Replay
 
 
-@dg.scaffold_with(scaffolder(Path(__file__).with_name("packed_cohorts.scaffold.yaml")))
+@dg.scaffold_with(build_scaffolder(Path(__file__).with_name("packed_cohorts.scaffold.yaml")))
 class PackedCohorts(Notes, DatasetComponent):
     """Clinical notes, one file per birth month, as packed rows, shards, and a directory for TFDS and grain."""
 
 
-@dg.scaffold_with(scaffolder(Path(__file__).with_name("combined_cohorts.scaffold.yaml")))
+@dg.scaffold_with(build_scaffolder(Path(__file__).with_name("combined_cohorts.scaffold.yaml")))
 class CombinedCohorts(Replay, DatasetComponent):
     """Several datasets of packed rows as one directory, for training with replay."""

@@ -11,16 +11,16 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
-from dataprep_assets.engine.card.card import data_card_spec
+from dataprep_assets.engine.card.card import build_data_card_spec
 from dataprep_assets.engine.card.contents import (
     CardSource,
     CardSubject,
     CardTokenizer,
     Receipts,
     SplitCounts,
-    attributed,
+    add_attribution,
 )
-from dataprep_assets.engine.trace.retraction import Retracted
+from dataprep_assets.engine.trace.retraction import RetractionResult
 from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.mistakes import Keys, read_documents
 from dataprep_assets.engine.yaml.remark import Remark
@@ -34,19 +34,19 @@ from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text
-from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.reading import Note, read_notes
 from dataprep_assets.pipelines.notes.remarks import notes_remarks
 from dataprep_assets.pipelines.notes.replay.replay import combined_directory_spec
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.pipelines.notes.tfds.maxtext import (
-    combined_line,
-    evaluates,
-    evaluation_line,
-    maxtext_line,
-    undeclared_line,
+    can_evaluate,
+    format_combined_line,
+    format_evaluation_line,
+    format_maxtext_lines,
+    warn_of_undeclared,
 )
 from dataprep_assets.pipelines.notes.tfds.tfds_directory import tfds_directory_spec
 from dataprep_assets.project import read_project
@@ -57,12 +57,13 @@ from dataprep_assets.stream.engine_certificate import (
     ENGINE_CERTIFICATE,
     CertifiedEngine,
     Sample,
-    engine_and_reason,
+    describe_engine,
+    describe_engine_line,
     engine_certificate_spec,
-    engine_line,
 )
-from dataprep_assets.stream.source import card_source
-from dataprep_assets.stream.tokenizer import literal_lines
+from dataprep_assets.stream.source import describe_card_source
+from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals
+from dataprep_assets.table import format_share
 
 # The tokenizer of a different dataset is read from its `defs.yaml`, because receipts do not contain its path.
 #
@@ -75,7 +76,7 @@ def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
     The search covers the project of ``folder``, the folder of a different dataset's `defs.yaml`. Returns None if the
     dataset is not declared there or its declaration is invalid. The dataset's own commands report the error.
     """
-    for path in _declarations(folder) if folder is not None else ():
+    for path in _list_declarations(folder) if folder is not None else ():
         try:
             all_attributes = [document.attributes for document in read_documents(path)]
         except (ConfigError, OSError):
@@ -83,14 +84,16 @@ def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
         for attributes in all_attributes:
             if isinstance(attributes, dict) and attributes.get("dataset") == dataset:
                 try:
-                    tokenizer = TokenizerDeclaration.model_validate(attributes.get("tokenizer")).located(path.parent)
+                    tokenizer = TokenizerDeclaration.model_validate(attributes.get("tokenizer")).resolve_paths(
+                        path.parent
+                    )
                 except ValidationError:
                     return None
                 return str(tokenizer.path or tokenizer.repo)
     return None
 
 
-def _declarations(folder: Path) -> list[Path]:
+def _list_declarations(folder: Path) -> list[Path]:
     project = next((candidate for parent in folder.parents if (candidate := read_project(parent)) is not None), None)
     return sorted((folder.parent if project is None else project.defs).rglob("defs.yaml"))
 
@@ -111,22 +114,22 @@ def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
         tokenizer=notes.tokenizer,
         special_tokens=notes.document.special_tokens,
         separator=notes.document.separator,
-        sample=partial(_sample, notes),
+        sample=partial(_draw_sample, notes),
     )
 
 
-def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
+def _draw_sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     cohorts = _sampled_cohorts(notes)
     digests, source_digests = {}, notes.source_digests(notes.patient_key.load())
     for month, (_, path) in cohorts.items():
-        with unquoting(month):
+        with hide_quoted_data(month):
             digests[month] = source_digests.digest_of(sha256_file(path))
     cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.key_parts()
     return Sample(
         kind="notes_engine_certificate",
         parts=[[cohorts_read, template], digests],
-        # Only digests are stored, because the pattern may contain names of source files. One digest covers all cohorts,
-        # which need not be distinguished.
+        # Store only digests, because the pattern may contain names of source files. One digest for all cohorts is
+        # enough.
         sources={
             "sampled cohorts": digest_value(digests),
             "cohorts.pattern": digest_value(cohorts_read["pattern"]),
@@ -136,8 +139,8 @@ def _sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
             "template": template,
         },
         months=list(cohorts),
-        texts=lambda: _texts(notes, cohorts),
-        guard=partial(unquoting, ENGINE_CERTIFICATE),
+        texts=lambda: _read_texts(notes, cohorts),
+        guard=partial(hide_quoted_data, ENGINE_CERTIFICATE),
     )
 
 
@@ -145,12 +148,12 @@ def _sampled_cohorts(notes: NotesDeclaration) -> Mapping[str, tuple[CohortFile, 
     """Return the cohorts of the sample with their local paths, after downloading them."""
     files = list(list_cohorts(notes).values())
     count = min(len(files), COHORTS_SAMPLED)
-    # the sample is evenly spaced and includes the first and last month; `max` avoids a division by zero for one month
+    # space the sample evenly, including the first and last month; `max` avoids a division by zero for a single month
     sampled_files = [files[(len(files) - 1) * i // max(1, count - 1)] for i in range(count)]
     return {file.month: (file, file.fetch()) for file in sampled_files}
 
 
-def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]]) -> Iterator[str]:
+def _read_texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]]) -> Iterator[str]:
     """Yield headers and notes. An unreadable cohort is skipped here, because packing rejects it."""
     fields, template, key = notes.cohorts.fields, notes.header_template(), notes.patient_key.load()
     for month, (file, path) in sample.items():
@@ -165,7 +168,7 @@ def _texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]
 
 def notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
     """Return the data card of a dataset of notes: it lists the directories for trainers and counts the cohorts."""
-    return data_card_spec(
+    return build_data_card_spec(
         CardSubject(
             declaration=notes,
             specs=specs,
@@ -173,26 +176,27 @@ def notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> Artifa
             counted=[spec for spec in specs if spec.name == PACKED_COHORTS],
             sources=partial(_note_sources, notes),
             tokenizer=lambda receipts: replace(
-                _tokenizer(_cohorts(receipts)[0], notes.document.separator), engine=engine_and_reason(receipts)
+                _find_tokenizer(_select_cohorts(receipts)[0], notes.document.separator),
+                engine=describe_engine(receipts),
             ),
             splits=partial(_note_splits, notes),
         )
     )
 
 
-def _cohorts(receipts: Receipts) -> Sequence[Receipt]:
+def _select_cohorts(receipts: Receipts) -> Sequence[Receipt]:
     (cohort_receipts,) = (spec_receipts for spec, spec_receipts in receipts.items() if spec.name == PACKED_COHORTS)
     return cohort_receipts
 
 
 def _note_sources(notes: NotesDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
-    source, cohorts = card_source(notes.source), _cohorts(receipts)
+    source, cohorts = describe_card_source(notes.source), _select_cohorts(receipts)
     size = sum(receipt.ledger.source_bytes for receipt in cohorts if receipt.ledger is not None)
     return [CardSource(**{**vars(source), "files": len(cohorts), "bytes": size})]
 
 
 def _note_splits(notes: NotesDeclaration, receipts: Receipts) -> list[SplitCounts]:
-    facts = [PackedCohortFacts.of(receipt) for receipt in _cohorts(receipts)]
+    facts = [PackedCohortFacts.from_receipt(receipt) for receipt in _select_cohorts(receipts)]
     return [
         SplitCounts(
             split=split,
@@ -203,8 +207,8 @@ def _note_splits(notes: NotesDeclaration, receipts: Receipts) -> list[SplitCount
     ]
 
 
-def _tokenizer(receipt: Receipt, separator: str | None = None) -> CardTokenizer:
-    facts = RowFacts.of(receipt)
+def _find_tokenizer(receipt: Receipt, separator: str | None = None) -> CardTokenizer:
+    facts = RowFacts.from_receipt(receipt)
     return CardTokenizer(
         name=facts.tokenizer,
         sha256=receipt.inputs["tokenizer"],
@@ -214,25 +218,25 @@ def _tokenizer(receipt: Receipt, separator: str | None = None) -> CardTokenizer:
     )
 
 
-def replay_card(replay: ReplayDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+def replay_card(replay: MixtureDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
     """Return the data card of a mixture. Its sources are datasets with their own cards."""
     (directory,) = specs
 
     def sources(_: ArtifactStore, __: Receipts) -> list[CardSource]:
-        return [attributed(CardSource(name=s.dataset, kind="dataset"), s) for s in replay.sources]
+        return [add_attribution(CardSource(name=s.dataset, kind="dataset"), s) for s in replay.sources]
 
     def splits(receipts: Receipts) -> list[SplitCounts]:
-        facts = DirectoryFacts.of(receipts[directory][0])
+        facts = DirectoryFacts.from_receipt(receipts[directory][0])
         return [SplitCounts(split=split, rows=counts.rows) for split, counts in facts.splits.items()]
 
-    return data_card_spec(
+    return build_data_card_spec(
         CardSubject(
             declaration=replay,
             specs=specs,
             products=specs,
             counted=specs,
             sources=sources,
-            tokenizer=lambda receipts: _tokenizer(receipts[directory][0]),
+            tokenizer=lambda receipts: _find_tokenizer(receipts[directory][0]),
             splits=splits,
         )
     )
@@ -243,12 +247,13 @@ class Notes(Dataset):
 
     component: ClassVar[str] = "PackedCohorts"
     pipeline: ClassVar[str] = "notes"
+    document_noun: ClassVar[str] = "note"
     model: ClassVar[type[NotesDeclaration]] = NotesDeclaration
     declaration: NotesDeclaration
 
     @classmethod
     def own_templates(cls, attributes: Any) -> Collection[Keys]:
-        # the undeclared names in a Jinja template are fields of a note
+        # the template's undeclared Jinja names are fields of a note
         match attributes:
             case {"template": {"engine": "jinja"}}:
                 return {("template", "header")}
@@ -265,17 +270,26 @@ class Notes(Dataset):
     def remarks(self) -> Iterable[Remark]:
         return notes_remarks(self.declaration)
 
+    def boundary_line(self) -> str:
+        around = self.declaration.document
+        return describe_boundary(
+            self.declaration.tokenizer,
+            separator=around.separator,
+            bos=around.bos,
+            special_tokens=around.special_tokens,
+        )
+
     def tracer(self, store: ArtifactStore) -> Tracer:
         return notes_tracer(self.declaration, store)
 
-    def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> Retracted:
+    def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> RetractionResult:
         return retract_patients(self.declaration, store, ids, strict=strict)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         notes = self.declaration
         months = notes.months.expected_keys
         receipts = [r for r in store.receipts([notes.artifact(PACKED_COHORTS, m) for m in months]) if r is not None]
-        facts = [PackedCohortFacts.of(r) for r in receipts]
+        facts = [PackedCohortFacts.from_receipt(r) for r in receipts]
         patients = sum(f.patients for f in facts)
         documents = sum(r.ledger.documents for r in receipts if r.ledger)
         tokens = sum(r.ledger.tokens for r in receipts if r.ledger)
@@ -283,33 +297,30 @@ class Notes(Dataset):
         return [
             f"{len(receipts):,} of {count_of(len(months), 'cohort')}, {count_of(patients, 'patient')}",
             f"{count_of(documents, 'note')}, {count_of(tokens, 'token')}",
-            _filled(notes, rows, tokens),
-            engine_line(notes, store),
-            *literal_lines(Ledger.total(r.ledger for r in receipts if r.ledger), notes.document.special_tokens),
-            *undeclared_line(notes, store),
+            _describe_fill(notes, rows, tokens),
+            describe_engine_line(notes, store),
+            *describe_literals(Ledger.total(r.ledger for r in receipts if r.ledger), notes.document.special_tokens),
+            *warn_of_undeclared(notes, store),
         ]
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
-        notes = self.declaration
-        # duplicates are removed, because the line for `hf`, which does not read shards, is the same for every format
-        lines = dict.fromkeys(maxtext_line(notes, store, format) for format in notes.formats)
-        return [*lines, *evaluation_line(tuple(notes.splits))]
+        return [*format_maxtext_lines(self.declaration, store), *format_evaluation_line(tuple(self.declaration.splits))]
 
 
-def _filled(notes: NotesDeclaration, rows: int, tokens: int) -> str:
+def _describe_fill(notes: NotesDeclaration, rows: int, tokens: int) -> str:
     if notes.layout == "unpacked":
-        what = "one note or part of a note each" if notes.rows == "notes" else "one stream"
-        return f"{count_of(rows, 'row')} of at most {count_of(notes.capacity, 'token')}, {what}"
-    filled = tokens / (rows * notes.capacity) if rows else 0
-    return f"{count_of(rows, 'row')} of {notes.capacity:,}, filled to {filled:.4f}"
+        content = "one note or part of a note each" if notes.rows == "notes" else "one stream"
+        return f"{count_of(rows, 'row')} of at most {count_of(notes.capacity, 'token')}, {content}"
+    fill = tokens / (rows * notes.capacity) if rows else 0
+    return f"{count_of(rows, 'row')} of {count_of(notes.capacity, 'token')}, filled to {format_share(fill)}"
 
 
 def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
     """Return the artifacts of a dataset of notes: certificate → packed cohorts → (per format) shards → directory."""
-    months = Partitions.fixed(notes.months.expected_keys, "cohort")
+    months = Partitions.from_keys(notes.months.expected_keys, "cohort")
     certificate = engine_certificate_spec(notes_engine(notes))
     cohorts = packed_cohorts_spec(notes, months=months, certificate=certificate)
-    shards = [cohort_shards_spec(notes, format, packed=cohorts) for format in notes.formats]
+    shards = [cohort_shards_spec(notes, format, spec=cohorts) for format in notes.formats]
     directories = [
         tfds_directory_spec(notes, format, shards=of_format)
         for format, of_format in zip(notes.formats, shards, strict=True)
@@ -322,12 +333,12 @@ class Replay(Dataset):
 
     component: ClassVar[str] = "CombinedCohorts"
     pipeline: ClassVar[str] = "notes"
-    model: ClassVar[type[ReplayDeclaration]] = ReplayDeclaration
-    declaration: ReplayDeclaration
+    model: ClassVar[type[MixtureDeclaration]] = MixtureDeclaration
+    declaration: MixtureDeclaration
 
     def tokenizer(self) -> str | None:
         """Return the folder of the sources' tokenizer, or its name on the Hugging Face Hub; None if not found."""
-        # the first source is enough, because sources with different tokenizers cannot be combined
+        # use the first source, because sources with different tokenizers cannot be combined
         return tokenizer_beside(self.folder, self.declaration.sources[0].dataset)
 
     @cached_property
@@ -340,7 +351,7 @@ class Replay(Dataset):
 
     def remarks_on(self, source: Dataset) -> Iterable[Remark]:
         replay = self.declaration
-        # declared splits are a deliberate choice; only the default can omit a source's splits unnoticed
+        # declared splits are deliberate; only the default could omit a source's splits unnoticed
         if not isinstance(source, Notes | Replay) or "splits" in replay.model_fields_set:
             return
         if splits := [split for split in source.declaration.splits if split not in replay.splits]:
@@ -362,6 +373,6 @@ class Replay(Dataset):
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
         if (receipt := store.receipt(self.product(store))) is None:
             return []
-        facts = DirectoryFacts.of(receipt)
-        evaluated = evaluation_line(self.declaration.splits) if evaluates(self.declaration, facts) else []
-        return [combined_line(self.declaration, store, facts, self.tokenizer()), *evaluated]
+        facts = DirectoryFacts.from_receipt(receipt)
+        evaluated = format_evaluation_line(self.declaration.splits) if can_evaluate(self.declaration, facts) else []
+        return [format_combined_line(self.declaration, store, facts, self.tokenizer()), *evaluated]

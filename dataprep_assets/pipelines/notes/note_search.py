@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.formats.packed_rows import open_packed
-from dataprep_assets.packing.splitting import SplitRule, split_documents, without_room
+from dataprep_assets.formats.packed_rows import open_packed_file
+from dataprep_assets.packing.splitting import SplitRule, find_without_room, split_documents
 from dataprep_assets.pipelines.notes.cohorts.opened_cohort import OpenedCohort, SampledNote
 from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
@@ -38,13 +38,13 @@ class NoteChunk:
 class NoteSearch:
     """Search for notes of one split in the split's columnar file."""
 
-    def __init__(self, packed: OpenedCohort, split: str) -> None:
-        self._packed = packed
-        self._path = packed.directory / packed_paths(packed.notes, packed.month)[split].rows
-        self._reference = ReferenceEngine(packed.bundle, packed.notes.document.special_tokens)
+    def __init__(self, cohort: OpenedCohort, split: str) -> None:
+        self._packed = cohort
+        self._path = cohort.directory / packed_paths(cohort.notes, cohort.month)[split].rows
+        self._reference = ReferenceEngine(cohort.bundle, cohort.notes.document.special_tokens)
         self._encode: Encode = self._reference.encode
 
-    def by_engine(self) -> "NoteSearch":
+    def with_certified_engine(self) -> "NoteSearch":
         """Return the same search with the engine that encoded the cohort."""
         search = copy(self)
         search._encode = self._packed.encode or self._encode
@@ -56,22 +56,24 @@ class NoteSearch:
         separator, bos = cohort.facts.separator_id, cohort.facts.bos_id
         encode, begin = cohort.notes.template.encode, [] if bos is None else [bos]
         cut_notes = [
-            header_and_body(self._ids(note.header), self._ids(encoded_text(note.header, note.text, encode)), encode)
+            header_and_body(
+                self._encode_ids(note.header), self._encode_ids(encoded_text(note.header, note.text, encode)), encode
+            )
             for note in notes
         ]
         headers = [[*begin, *header.tolist()] for header, _ in cut_notes]
         bodies = [[*body.tolist(), separator] for _, body in cut_notes]
-        if cohort.notes.concatenated:
-            # rows of a stream may end anywhere in a note, so the whole note is searched for as one chunk
+        if cohort.notes.is_concatenated:
+            # search for the whole note as one chunk, because rows of a stream may end anywhere in a note
             whole_notes = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
             return [NoteChunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole_notes)]
         long_notes = cohort.notes.long_notes
         rule = SplitRule(rule=long_notes.rule, row_length=cohort.notes.capacity, overlap=long_notes.overlap)
         of_headers, of_bodies = (np.array([len(ids) for ids in id_lists], np.int64) for id_lists in (headers, bodies))
-        fits = np.delete(np.arange(len(notes)), without_room(of_headers, of_bodies, rule))
+        fits = np.delete(np.arange(len(notes)), find_without_room(of_headers, of_bodies, rule))
         chunk_bounds = split_documents(of_headers[fits], of_bodies[fits], rule)
         note_chunks = []
-        before: Counter[int] = Counter()
+        word_counts: Counter[int] = Counter()
         for note, start, stop, header in zip(
             fits[chunk_bounds.documents].tolist(),
             chunk_bounds.starts.tolist(),
@@ -80,53 +82,53 @@ class NoteSearch:
             strict=True,
         ):
             ids = np.array([*(headers[note] if header else ()), *bodies[note][start:stop]], "<i4").tobytes()
-            note_chunks.append(NoteChunk(note=note, chunk=before[note], ids=ids))
-            before[note] += 1
+            note_chunks.append(NoteChunk(note=note, chunk=word_counts[note], ids=ids))
+            word_counts[note] += 1
         return note_chunks
 
-    def _ids(self, text: str) -> NDArray[np.uint32]:
+    def _encode_ids(self, text: str) -> NDArray[np.uint32]:
         return self._encode([text])[0]
 
     def find_chunks(self, chunks: Sequence[NoteChunk]) -> list[bool]:
         """Return whether each chunk occurs in the rows: as a whole segment, or anywhere if the rows are a stream."""
         pieces = [chunk.ids for chunk in chunks]
-        return (_stream_has if self._packed.notes.concatenated else _segments_have)(self._path, pieces)
+        return (_stream_has if self._packed.notes.is_concatenated else _segments_have)(self._path, pieces)
 
-    def holds(self, within: Sequence[NoteChunk], chunk: NoteChunk) -> bool:
-        """Return whether the presence of a note's chunks `within` implies that `chunk` is in the rows."""
-        if self._packed.notes.concatenated:
-            return any(_aligned(candidate.ids, chunk.ids) for candidate in within)
-        return any(candidate.ids == chunk.ids for candidate in within)
+    def has_chunk(self, note_chunks: Sequence[NoteChunk], chunk: NoteChunk) -> bool:
+        """Return whether the presence of a note's chunks `note_chunks` implies that `chunk` is in the rows."""
+        if self._packed.notes.is_concatenated:
+            return any(_contains_aligned(candidate.ids, chunk.ids) for candidate in note_chunks)
+        return any(candidate.ids == chunk.ids for candidate in note_chunks)
 
 
-def _segments_have(path: Path, wanted: Sequence[bytes]) -> list[bool]:
+def _segments_have(path: Path, patterns: Sequence[bytes]) -> list[bool]:
     """Return whether each byte string is a whole segment in a file of packed rows."""
-    missing = set(wanted)
-    lengths = np.unique(np.array([len(piece) // 4 for piece in wanted], np.int64))
-    for block in open_packed(path, masked=False) if wanted else ():
+    missing = set(patterns)
+    lengths = np.unique(np.array([len(piece) // 4 for piece in patterns], np.int64))
+    for block in open_packed_file(path, masked=False) if patterns else ():
         begins, ends = block.bounds()
-        # only segments with the length of a wanted string are compared, which avoids copying the others
+        # compare only segments with the length of a wanted string, which avoids copying the others
         for index in np.flatnonzero(np.isin(block.lengths, lengths)).tolist():
             piece = block.tokens[begins[index] : ends[index]].astype("<i4", copy=False)
             missing.discard(piece.tobytes())
-    return [piece not in missing for piece in wanted]
+    return [piece not in missing for piece in patterns]
 
 
-def _stream_has(path: Path, wanted: Sequence[bytes]) -> list[bool]:
+def _stream_has(path: Path, patterns: Sequence[bytes]) -> list[bool]:
     """Return whether each byte string occurs in the tokens of all rows, read as one stream."""
-    missing, carried = set(wanted), b""
-    # The end of a block is kept, because a piece may continue in the next block: the longest piece minus one token.
-    keep = max((len(piece) for piece in wanted), default=4) - 4
-    for block in open_packed(path, masked=False) if wanted else ():
-        stream = carried + block.tokens.astype("<i4", copy=False).tobytes()
-        missing = {piece for piece in missing if not _aligned(stream, piece)}
-        carried = stream[len(stream) - min(keep, len(stream)) :]
-    return [piece not in missing for piece in wanted]
+    missing, tail = set(patterns), b""
+    # Keep the end of each block (the longest piece minus one token), because a piece may continue in the next block.
+    keep = max((len(piece) for piece in patterns), default=4) - 4
+    for block in open_packed_file(path, masked=False) if patterns else ():
+        stream = tail + block.tokens.astype("<i4", copy=False).tobytes()
+        missing = {piece for piece in missing if not _contains_aligned(stream, piece)}
+        tail = stream[len(stream) - min(keep, len(stream)) :]
+    return [piece not in missing for piece in patterns]
 
 
-def _aligned(stream: bytes, piece: bytes) -> bool:
+def _contains_aligned(stream: bytes, piece: bytes) -> bool:
     offset = stream.find(piece)
-    # a match that starts in the middle of a token is not a match of tokens
+    # skip a match that starts within a token
     while offset >= 0 and offset % 4:
         offset = stream.find(piece, offset + 1)
     return offset >= 0

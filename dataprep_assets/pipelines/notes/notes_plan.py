@@ -6,14 +6,14 @@ Entry points: `NotesPlan`, `notes_plan`.
 from dataclasses import dataclass, field
 from typing import Any
 
-from dataprep_assets.errors import ConfigError, count_of
+from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tensorflow.example import ABSENT
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.patient_key import key_digest
-from dataprep_assets.pipelines.notes.retractions import retractions_on
+from dataprep_assets.pipelines.notes.retractions import read_entries
 from dataprep_assets.stream.token_stream import StreamPlan
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 
@@ -31,7 +31,7 @@ class NotesPlan:
     shape: RowShape
     tokenizer: str
     vocab_size: int
-    # the key is left out of `repr`, because an error or a log may show a plan
+    # not in `repr`, because an error or a log may show a plan
     key: bytes = field(repr=False)
     retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 
@@ -39,14 +39,14 @@ class NotesPlan:
     def settings(self) -> dict[str, Any]:
         """Settings that decide the bytes of a cohort, by readable names."""
         notes, shape, stream = self.notes, self.shape, self.stream.key_parts()
-        # Only settings that decide the rows are included. Formats, names and sizes of shards belong to later artifacts.
+        # Include only settings that decide the rows. Formats, names and sizes of shards belong to later artifacts.
         declared_settings = notes.model_dump(
             mode="json",
             include={"row_length", "long_notes", "order", "packing", "splits", "layout", "bad_records"},
         )
         return declared_settings | {
             "template": notes.template.key_parts(),
-            # the splits are a list, because their declared order decides each patient's split
+            # a list, because the splits' declared order decides each patient's split
             "splits": list(notes.splits.items()),
             "format": notes.cohorts.format,
             "fields": notes.cohorts.fields.model_dump(mode="json"),
@@ -63,7 +63,7 @@ class NotesPlan:
     @property
     def sources(self) -> dict[str, str]:
         """Digests of the inputs that decide the bytes, except for the settings and the cohort's file."""
-        # the key is included, because the patients' digests depend on it and decide the patients' splits
+        # include the key, because it determines the patients' digests, which decide their splits
         return {"tokenizer": self.stream.tokenizer_digest, "patient_key": key_digest(self.key)}
 
 
@@ -72,7 +72,7 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
 
     Raises ConfigError for a pad id that occurs in documents, a missing patient key, or an invalid retraction list.
     """
-    bundle = load_bundle(notes.tokenizer)
+    bundle = load_declared_tokenizer(notes.tokenizer)
     bos = bundle.bos(notes.document.bos, notes.document.special_tokens)
     separator = bundle.separator(notes.document.separator, notes.document.special_tokens).id
     stream = StreamPlan(
@@ -83,14 +83,14 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         separator_id=separator,
         bos_id=bos.id if bos else None,
         dtype="uint32",
-        # the stream's own reader is not used, because `reading` extracts a note's text
+        # no text field for the stream's own reader, because `reading` extracts a note's text
         text_field="",
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,
         level=notes.prove.level,
         max_loss=notes.tokenizer.max_loss,
     )
-    pad_id = checked_pad(notes, bundle, separator_id=stream.separator_id, bos_id=stream.bos_id)
+    pad_id = pad_id_of(notes, bundle, separator_id=stream.separator_id, bos_id=stream.bos_id)
     key = notes.patient_key.load()
     return NotesPlan(
         notes=notes,
@@ -99,13 +99,11 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         tokenizer=bundle.name,
         vocab_size=bundle.vocab_size,
         key=key,
-        retracted=retractions_on(notes.retractions, key),
+        retracted=read_entries(notes.retractions, key),
     )
 
 
-def checked_pad(
-    notes: NotesDeclaration, bundle: TokenizerBundle, *, separator_id: int | None, bos_id: int | None
-) -> int:
+def pad_id_of(notes: NotesDeclaration, bundle: TokenizerBundle, *, separator_id: int | None, bos_id: int | None) -> int:
     """Return the pad id that ``notes`` declare, from the tokenizer ``bundle``; `ABSENT` for rows without padding.
 
     Raises ConfigError if the id is not in the vocabulary. Unless `may_occur` is declared, also raises it if the id can
@@ -117,20 +115,22 @@ def checked_pad(
     pad_id = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
     assert pad_id is not None
     if pad_id >= bundle.vocab_size:
-        raise ConfigError(f"pad.id: {pad_id} is not below the {count_of(bundle.vocab_size, 'id')} of {bundle.name}")
+        raise ConfigError(
+            f"pad.id must be less than {bundle.vocab_size}, the vocabulary size of {bundle.name}, not {pad_id}"
+        )
     if pad.may_occur:
         return pad_id
     special = {token.id for token in bundle.special_tokens}
-    why = None
+    reason = None
     if pad_id in (separator_id, bos_id):
-        why = "ends or begins every document"
+        reason = "ends or begins every document"
     elif pad_id not in special:
-        why = "is an ordinary token, which documents contain"
+        reason = "is an ordinary token, which documents contain"
     elif notes.document.special_tokens == "match":
-        why = "can be encoded from text with `special_tokens: match`"
-    if why is not None:
+        reason = "can be encoded from text with `special_tokens: match`"
+    if reason is not None:
         raise ConfigError(
-            f"pad: id {pad_id} {why}, so a reader that masks by `!= pad` would lose real tokens. Choose an unused "
-            "special token, or declare `may_occur: true` (segmentation is right in either case)"
+            f"pad: id {pad_id} {reason}, so a reader that masks by `!= pad` would lose real tokens. Choose an unused "
+            "special token, or declare `may_occur: true`"
         )
     return pad_id

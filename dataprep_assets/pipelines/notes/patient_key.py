@@ -8,17 +8,21 @@ from typing import Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from dataprep_assets.engine.secret_key import checked_key, key_from_environment
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.secret_key import encode_key, read_key
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 
 
-class PatientKey(Declared):
-    """The secret key for digests of patient ids (HMAC-SHA256)."""
+class PatientKey(DeclarationModel):
+    """The secret key for digests of patient ids (HMAC-SHA256). Set one of its two keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    env: str | None = Field(None, description="Environment variable with the key, at least 32 characters.")
-    public: str | None = Field(None, repr=False, description="A key in the YAML, only for fictional data.")
+    env: str | None = Field(
+        None, description="Name of the environment variable with the key, which must have at least 32 characters."
+    )
+    public: str | None = Field(
+        None, repr=False, description="The key itself, only for fictional data (`sensitive: false`)."
+    )
 
     @model_validator(mode="after")
     def _require_one(self) -> Self:
@@ -29,8 +33,8 @@ class PatientKey(Declared):
     def load(self) -> bytes:
         """Read the key; raises ConfigError, without showing it, if it is not set or too short."""
         if self.env is not None:
-            return key_from_environment("patient_key", self.env)
-        return checked_key("patient_key", "public", self.public)
+            return read_key("patient_key", self.env)
+        return encode_key("patient_key", "public", self.public)
 
 
 def key_digest(key: bytes) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dataprep_assets.fields import value_at
 from dataprep_assets.pipelines.notes.declaration import OBJECT_KEY, NoteFields
-from dataprep_assets.pipelines.notes.rendering import CannotRenderError, HeaderTemplate, MissingFieldError, as_text
+from dataprep_assets.pipelines.notes.rendering import HeaderTemplate, MissingFieldError, RenderError, convert_to_text
 from dataprep_assets.sources.cohorts import CohortReader, PatientRecord
 from dataprep_assets.sources.readers.row_files import BadRecord
 
@@ -45,7 +45,7 @@ DEFECTS = (
 """Reasons that the policy for bad records handles."""
 
 DIGEST_BYTES = 16
-# marks a missing key, because None represents JSON's null, which has separate reasons
+# marks a missing key, unlike None, which is JSON's null and has separate reasons
 _ABSENT: Any = object()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
@@ -84,13 +84,13 @@ class RecordStart:
 
 def patient_digest(key: bytes, patient_id: str) -> bytes:
     """Return a patient's digest: the first 16 bytes of HMAC-SHA256 of the id in UTF-8."""
-    # The prefix separates digests of patients from digests of notes and of the key.
+    # The prefix makes digests of patients differ from digests of notes and of the key.
     return hmac.digest(key, b"patient\0" + patient_id.encode(), "sha256")[:DIGEST_BYTES]
 
 
 def note_digest(key: bytes, note: Note) -> bytes:
     """Return a note's digest: the patient's and 16 bytes of an HMAC-SHA256. Equal notes have equal digests."""
-    # The HMAC includes the patient, so that a text that several patients share has a different digest per patient.
+    # The HMAC includes the patient, so that a text that several patients share has one digest per patient.
     return note.patient + hmac.digest(key, b"note\0" + note.patient + note.text.encode(), "sha256")[:DIGEST_BYTES]
 
 
@@ -112,37 +112,37 @@ def read_notes(
     `DroppedNote`. Raises the reader's errors.
     """
     patients: set[bytes] = set()
-    parts = _Parts(fields, template, key, month)
+    parts = _RecordParts(fields, template, key, month)
     for record in reader:
         if isinstance(record, BadRecord):
             yield DroppedNote(record.row, 0, record.byte, record.reason)
             continue
         try:
-            # The notes are read before the patient, so that a record with an invalid patient counts with all its notes.
+            # Read the notes before the patient, so that a record with an invalid patient counts with all its notes.
             notes = parts.notes(record)
-        except _NoteRefusedError as refused:
-            yield DroppedNote(record.row, 0, record.byte, refused.reason)
+        except _NoteRefusedError as error:
+            yield DroppedNote(record.row, 0, record.byte, error.reason)
             continue
         try:
             patient = parts.patient(record)
-            # a patient may have several records if each record is one note
+            # if each record is one note, a patient may have several records
             if fields.notes is not None and patient in patients:
                 raise _NoteRefusedError("duplicate_patient")
-        except _NoteRefusedError as refused:
-            # the record counts as at least one note, because dropped notes must be part of the count of read notes
-            yield DroppedNote(record.row, 0, record.byte, refused.reason, max(1, len(notes)))
+        except _NoteRefusedError as error:
+            # count at least one note, because dropped notes must be part of the number of read notes
+            yield DroppedNote(record.row, 0, record.byte, error.reason, max(1, len(notes)))
             continue
-        # the patient is added last, so that an invalid record does not make the patient's next record a duplicate
+        # add the patient last, so that an invalid record does not make the patient's next record a duplicate
         patients.add(patient)
         yield RecordStart(patient, len(notes))
         for number, note in enumerate(notes, 1):
             try:
                 yield parts.note(record, number, note, patient)
-            except _NoteRefusedError as refused:
-                yield DroppedNote(record.row, number, record.byte, refused.reason)
+            except _NoteRefusedError as error:
+                yield DroppedNote(record.row, number, record.byte, error.reason)
 
 
-class _Parts:
+class _RecordParts:
     """Extractor of the declared parts of a record."""
 
     def __init__(self, fields: NoteFields, template: HeaderTemplate, key: bytes, month: str) -> None:
@@ -153,7 +153,7 @@ class _Parts:
         self._date = None if fields.date is None else fields.date
         self._date_format = fields.date_format
         self._birth = None if fields.birth_date is None else fields.birth_date
-        # only fields in the template are read, because other fields may be missing or of any type
+        # read only fields in the template, because others may be missing or of any type
         self._of_patient = {n: p for n, p in fields.patient.items() if n in template.used}
         self._of_note = {n: p for n, p in fields.note.items() if n in template.used}
 
@@ -163,12 +163,15 @@ class _Parts:
             raise _NoteRefusedError("missing_patient_id")
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise _NoteRefusedError("bad_patient_id")
-        if self._birth is not None and self._birth_month(value_at(record.value, self._birth, _ABSENT)) != self._month:
+        if (
+            self._birth is not None
+            and self._parse_birth_month(value_at(record.value, self._birth, _ABSENT)) != self._month
+        ):
             raise _NoteRefusedError("wrong_birth_month")
-        # str() makes 7 and "7" the same patient, in records and in lists of ids
+        # convert with str(), so that 7 and "7" are the same patient, in records and in lists of ids
         return patient_digest(self._key, str(value))
 
-    def _birth_month(self, value: Any) -> str:
+    def _parse_birth_month(self, value: Any) -> str:
         if not isinstance(value, str):
             raise _NoteRefusedError("bad_birth_date")
         # `YYYY-MM` is also allowed, but fromisoformat rejects it
@@ -178,7 +181,7 @@ class _Parts:
             return _parse_date(value, self._date_format).strftime("%Y-%m")
         except ValueError:
             failed = True
-        # The error is raised outside the handler, so that the error that quotes the date does not become its context.
+        # Raise outside of the handler, so that the error that quotes the date does not become the context.
         assert failed
         raise _NoteRefusedError("bad_birth_date")
 
@@ -190,7 +193,7 @@ class _Parts:
             raise _NoteRefusedError("missing_notes")
         if notes is not None and not isinstance(notes, list):
             raise _NoteRefusedError("notes_not_a_list")
-        # null is treated as an empty list, so that the patient counts as a patient without notes
+        # null counts as an empty list, so that the patient is a patient without notes
         return notes or []
 
     def note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
@@ -203,29 +206,29 @@ class _Parts:
             )
         if not text or text.isspace():
             raise _NoteRefusedError(EMPTY)
-        date = 0 if self._date is None else self._when(value_at(note, self._date, _ABSENT))
-        return Note(record.row, number, patient, self._header(record.value, note), text, date)
+        date = 0 if self._date is None else self._parse_time(value_at(note, self._date, _ABSENT))
+        return Note(record.row, number, patient, self._render_header(record.value, note), text, date)
 
-    def _header(self, record: Mapping[str, Any], note: Mapping[str, Any]) -> str:
+    def _render_header(self, record: Mapping[str, Any], note: Mapping[str, Any]) -> str:
         try:
-            values = {name: _value(record, path) for name, path in self._of_patient.items()}
-            values |= {name: _value(note, path) for name, path in self._of_note.items()}
+            values = {name: _read_value(record, path) for name, path in self._of_patient.items()}
+            values |= {name: _read_value(note, path) for name, path in self._of_note.items()}
             return self._template(values)
         except MissingFieldError:
             reason = MISSING_METADATA
-        except CannotRenderError:
+        except RenderError:
             reason = "bad_metadata"
         raise _NoteRefusedError(reason)
 
-    def _when(self, value: Any) -> int:
+    def _parse_time(self, value: Any) -> int:
         try:
             if isinstance(value, str):
                 moment = _parse_date(value, self._date_format)
                 # A date without an offset is UTC, because the machine's time zone must not affect the order of notes.
-                # The result is an integer, because seconds as a float would be rounded.
-                since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-                return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-            # numbers are seconds; below this bound, their microseconds fit in the spool's int64
+                # Use an integer, because a float of seconds would be rounded.
+                aware_time = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+                return (aware_time.days * 86_400 + aware_time.seconds) * 1_000_000 + aware_time.microseconds
+            # numbers are seconds; within this bound, their microseconds fit in the spool's int64
             if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12:
                 return int(value * 1_000_000)
         except (ValueError, OverflowError):
@@ -237,6 +240,6 @@ def _parse_date(value: str, date_format: str | None) -> datetime:
     return datetime.fromisoformat(value) if date_format is None else datetime.strptime(value, date_format)
 
 
-def _value(record: Mapping[str, Any], path: str) -> str | None:
+def _read_value(record: Mapping[str, Any], path: str) -> str | None:
     value = value_at(record, path, _ABSENT)
-    return None if value is _ABSENT else as_text(value)
+    return None if value is _ABSENT else convert_to_text(value)

@@ -8,25 +8,25 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from dataprep_assets.engine.yaml.remark import Remark
-from dataprep_assets.errors import ConfigError, OutOfMemoryError, SourceError, TokenizerError
+from dataprep_assets.errors import ConfigError, OutOfMemoryError, SourceError, TokenizerError, os_error_reason
 from dataprep_assets.formats.tensorflow import array_record
-from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts, no_file
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts, missing_file_error
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.notes_plan import checked_pad
-from dataprep_assets.pipelines.notes.retractions import retractions_on
+from dataprep_assets.pipelines.notes.notes_plan import pad_id_of
+from dataprep_assets.pipelines.notes.retractions import read_entries
 from dataprep_assets.sources.cohorts import PatientRecord
-from dataprep_assets.sources.readers.first_rows import ROWS, sample_of
-from dataprep_assets.sources.readers.unreadable import place_of
+from dataprep_assets.sources.readers.first_rows import ROWS, sample_files
+from dataprep_assets.sources.readers.unreadable import describe_place
 from dataprep_assets.stream.declaration import LocalSource
 from dataprep_assets.stream.source import is_mirrored
-from dataprep_assets.stream.tokenizer import bundle_at_hand, separator_remarks
+from dataprep_assets.stream.tokenizer import find_local_tokenizer, find_separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 
 def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
     """Yield remarks on the tokenizer and its tokens, the patient key, the retraction list, and the months."""
     try:
-        bundle = bundle_at_hand(notes.tokenizer, notes.document.special_tokens)
+        bundle = find_local_tokenizer(notes.tokenizer, notes.document.special_tokens)
     except TokenizerError as error:
         yield Remark(keys=("tokenizer",), sentence=str(error))
         bundle = None
@@ -38,7 +38,7 @@ def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("patient_key",), sentence=str(error))
     else:
         try:
-            retractions_on(notes.retractions, key)
+            read_entries(notes.retractions, key)
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))
     if "array_record" in notes.formats:
@@ -52,7 +52,9 @@ def notes_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
 
 def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
     remarks = list(
-        separator_remarks(bundle, notes.document.separator, notes.document.special_tokens, ("document", "separator"))
+        find_separator_remarks(
+            bundle, notes.document.separator, notes.document.special_tokens, ("document", "separator")
+        )
     )
     yield from remarks
     try:
@@ -60,12 +62,12 @@ def _token_remarks(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator
     except TokenizerError as error:
         yield Remark(keys=("document", "bos"), sentence=str(error))
         return
-    # the check of the pad depends on the separator, so it is skipped if an error was already reported
+    # skip the check of the pad after an error, because it depends on the separator
     if any(not remark.hint for remark in remarks):
         return
     try:
         separator = bundle.separator(notes.document.separator, notes.document.special_tokens).id
-        checked_pad(notes, bundle, separator_id=separator, bos_id=bos.id if bos else None)
+        pad_id_of(notes, bundle, separator_id=separator, bos_id=bos.id if bos else None)
     except (ConfigError, TokenizerError) as error:
         yield Remark(keys=("pad",), sentence=str(error))
 
@@ -83,18 +85,18 @@ def _month_remarks(notes: NotesDeclaration) -> Iterator[Remark]:
         return
     yield from _file_remarks(list(cohorts.values()))
     if missing := [month for month in notes.months.expected_keys if month not in cohorts]:
-        yield Remark(keys=("months",), sentence=str(no_file(missing)), of_source=True)
+        yield Remark(keys=("months",), sentence=str(missing_file_error(missing)), of_source=True)
 
 
 def _file_remarks(cohorts: Sequence[CohortFile]) -> Iterator[Remark]:
     """Yield remarks on files whose content does not match their name, for a sample of months."""
-    for cohort in sample_of(cohorts):
-        if (fault := _fault(cohort)) is not None:
+    for cohort in sample_files(cohorts):
+        if (fault := _find_fault(cohort)) is not None:
             yield Remark(keys=("source",), sentence=fault, of_source=True)
             return
 
 
-def _fault(cohort: CohortFile) -> str | None:
+def _find_fault(cohort: CohortFile) -> str | None:
     """Return the defect of a month's first records if all are unreadable; None if a record can be read."""
     try:
         reader = cohort.reader(cohort.fetch())
@@ -106,5 +108,5 @@ def _fault(cohort: CohortFile) -> str | None:
     except (SourceError, OutOfMemoryError) as error:
         return str(error)
     except OSError as error:
-        return f"{cohort.month}: {error.strerror}"
-    return None if first_record is None else str(reader.unreadable(place_of(first_record)))
+        return f"{cohort.month}: {os_error_reason(error)}"
+    return None if first_record is None else str(reader.unreadable_error(describe_place(first_record)))

@@ -2,9 +2,9 @@
 
 A template contains the names of declared fields. It is either text with `{name}` as in `str.format`, without
 attributes, indices or format specifications, or sandboxed Jinja. Values are strings. A template's errors may quote
-values, so they are replaced by `CannotRenderError`, which has no details.
+values, so they are replaced by `RenderError`, which has no details.
 
-Entry points: `HeaderTemplate`, `as_text`.
+Entry points: `HeaderTemplate`, `convert_to_text`.
 """
 
 import math
@@ -19,7 +19,7 @@ class MissingFieldError(Exception):
     """Error for a field without a value or default. Its message does not name the field or the patient."""
 
 
-class CannotRenderError(Exception):
+class RenderError(Exception):
     """Error, without details, for a value that is not allowed in a header or a template that failed."""
 
 
@@ -29,18 +29,22 @@ class HeaderTemplate:
     def __init__(
         self, text: str, *, engine: Literal["format", "jinja"], fields: Collection[str], defaults: Mapping[str, str]
     ) -> None:
-        used, self._render = _formatter(text) if engine == "format" else _jinja(text)
-        self.used = tuple(sorted(used))
+        used_fields, self._render = _build_formatter(text) if engine == "format" else _compile_jinja(text)
+        self.used = tuple(sorted(used_fields))
         self._defaults = dict(defaults)
-        if unknown := sorted(used - set(fields)):
-            raise ConfigError(f"template.header: unknown fields {unknown}. Available: {', '.join(sorted(fields))}")
+        if unknown := sorted(used_fields - set(fields)):
+            raise ConfigError(
+                f"template.header: unknown fields {', '.join(unknown)}. Available: {', '.join(sorted(fields))}"
+            )
         if unknown := sorted(defaults.keys() - set(fields)):
-            raise ConfigError(f"template.defaults: unknown fields {unknown}. Available: {', '.join(sorted(fields))}")
+            raise ConfigError(
+                f"template.defaults: unknown fields {', '.join(unknown)}. Available: {', '.join(sorted(fields))}"
+            )
 
     def __call__(self, values: Mapping[str, str | None]) -> str:
         """Return the header of a note.
 
-        Raises MissingFieldError if a field in the template is None or absent; CannotRenderError if rendering fails.
+        Raises MissingFieldError if a field in the template is None or absent; RenderError if rendering fails.
         """
         used_values: dict[str, str] = {}
         for name in self.used:
@@ -52,14 +56,14 @@ class HeaderTemplate:
             used_values[name] = value
         try:
             return self._render(used_values)
-        except Exception:  # a template can raise anything, and may quote its input
+        except Exception:  # a template may raise anything, and may quote its input
             failed = True
-        # the error is raised outside the handler, so that the template's error does not become its context
+        # raise outside of the handler, so that the template's error does not become the context
         assert failed
-        raise CannotRenderError
+        raise RenderError
 
 
-def _formatter(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
+def _build_formatter(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
     try:
         parts = list(Formatter().parse(text))
     except ValueError as error:
@@ -71,17 +75,17 @@ def _formatter(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]
         # `{a.b}` and `{a[0]}` would read attributes and items, and `{a:1000000000}` would create a gigabyte of spaces
         if not name.isidentifier() or specification or conversion:
             raise ConfigError(
-                f"template.header: {{{name}}}: must be only a field's name. For expressions use `engine: jinja`"
+                f"template.header: {{{name}}}: must be the name of a field. For expressions use `engine: jinja`"
             )
         names.add(name)
     return names, lambda values: text.format_map(values)
 
 
-def _jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
+def _compile_jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
     from jinja2 import StrictUndefined, TemplateError, meta
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    # Jinja would otherwise drop the newline at the end of a header. Escaping is off, because a header is not HTML.
+    # Keep the newline at the end of a header, which Jinja would drop. Do not escape, because a header is not HTML.
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False, auto_reload=False
     )
@@ -94,16 +98,16 @@ def _jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], str]]:
     return names, lambda values: template.render(values)
 
 
-def as_text(value: Any) -> str | None:
+def convert_to_text(value: Any) -> str | None:
     """Convert a JSON value to text for a template; return None for null.
 
-    Raises CannotRenderError for a list, an object or an infinity.
+    Raises RenderError for a list, an object or an infinity.
     """
     if value is None or isinstance(value, str):
         return value
-    # bool must come first, because it is an int in Python and JSON writes `true`, not `True`
+    # before numbers, because a bool is an int in Python, and JSON writes `true`, not `True`
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float) and math.isfinite(value):
         return str(value)
-    raise CannotRenderError
+    raise RenderError

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dataprep_assets.bounds import json_of
-from dataprep_assets.curation.retractions import id_lines
-from dataprep_assets.engine.trace.retraction import NOT_BUILT, Held, NotFound, Retracted
+from dataprep_assets.bounds import load_untrusted_json
+from dataprep_assets.curation.retractions import read_id_lines
+from dataprep_assets.engine.trace.retraction import NOT_BUILT, RetractedAmount, RetractionResult, UnmatchedLine
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, note_digest, patient_digest, read_notes
-from dataprep_assets.pipelines.notes.retractions import add_retractions, cohort_patients, retractions_on
+from dataprep_assets.pipelines.notes.retractions import add_retractions, read_cohort_patients, read_entries
 from dataprep_assets.stream.source import open_source
 
 _PLACE = re.compile(r"(?P<month>\d{4}-\d{2}):(?P<record>[1-9]\d*)(:(?P<note>[1-9]\d*))?")
@@ -45,7 +45,7 @@ def read_list(path: Path, key: bytes) -> list[tuple[int, bytes | NotePosition]]:
 
     Raises ConfigError for an empty list and, naming the line, for any other form.
     """
-    return [(number, _parse_line(path, number, line, key)) for number, line in id_lines(path)]
+    return [(number, _parse_line(path, number, line, key)) for number, line in read_id_lines(path)]
 
 
 def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | NotePosition:
@@ -54,10 +54,10 @@ def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | Not
         text = line.decode().strip()
         if match := _PLACE.fullmatch(text):
             return NotePosition(match["month"], int(match["record"]), int(match["note"] or 0))
-        patient_id = json_of(text).get("patient") if text.startswith("{") else text
+        patient_id = load_untrusted_json(text).get("patient") if text.startswith("{") else text
         if isinstance(patient_id, str | int) and not isinstance(patient_id, bool) and patient_id != "":
             return patient_digest(key, str(patient_id))
-    except ValueError:  # the error is not chained, because it may quote the line
+    except ValueError:  # not chained, because the error may quote the line
         pass
     raise ConfigError(
         f'--ids {path}: line {number}: must be the id of a patient, {{"patient": …}}, a note as month:record:note, '
@@ -65,7 +65,9 @@ def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | Not
     )
 
 
-def retract_patients(notes: NotesDeclaration, store: ArtifactStore, path: Path, *, strict: bool = False) -> Retracted:
+def retract_patients(
+    notes: NotesDeclaration, store: ArtifactStore, path: Path, *, strict: bool = False
+) -> RetractionResult:
     """Add listed patients and notes to a dataset's retraction list.
 
     Args:
@@ -78,24 +80,27 @@ def retract_patients(notes: NotesDeclaration, store: ArtifactStore, path: Path, 
     a month whose source changed since it was packed. A dataset that was never built contains no patients.
     """
     assert notes.retractions is not None, "a located declaration has a list"
-    with unquoting(notes.dataset):
+    with hide_quoted_data(notes.dataset):
         return _retract(notes, store, path, notes.retractions, strict=strict)
 
 
-def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing: Path, *, strict: bool) -> Retracted:
+def _retract(
+    notes: NotesDeclaration, store: ArtifactStore, path: Path, listing: Path, *, strict: bool
+) -> RetractionResult:
+    """Add the entries of the list of ids at `path` to the retraction list `listing`."""
     key = notes.patient_key.load()
     lines = read_list(path, key)
     entry_of_position = _find_entries(
         notes, store, [entry for _, entry in lines if isinstance(entry, NotePosition)], key
     )
-    # None marks a position without a note, which is reported as not found
+    # None at a position means that it has no note, which is reported as not found
     entries = [
         (number, entry_of_position.get(entry) if isinstance(entry, NotePosition) else entry) for number, entry in lines
     ]
-    before = set(retractions_on(listing, key))
-    new_digests = {digest for _, digest in entries if digest is not None} - before
-    dropped_digests = set(before)
-    # notes are counted separately only if the list names single notes
+    listed_before = set(read_entries(listing, key))
+    new_digests = {digest for _, digest in entries if digest is not None} - listed_before
+    dropped_digests = set(listed_before)
+    # count notes separately only if the list names single notes
     kinds = (
         [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(entry) > DIGEST_BYTES for entry in new_digests) else [DIGEST_BYTES]
     )
@@ -103,7 +108,7 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     emptied: set[bytes] = set()
     months, files = [], set()
     expected_months = notes.months.expected_keys
-    # Months that are no longer declared are included, because they contain their patients until they are pruned.
+    # Include months that are no longer declared, because they contain their patients until they are pruned.
     undeclared_months = [
         month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected_months
     ]
@@ -111,17 +116,17 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
         if receipt is None:
             continue
-        of_month = cohort_patients(store, artifact, receipt)
+        of_month = read_cohort_patients(store, artifact, receipt)
         dropped_digests |= of_month.left_out | of_month.notes
         emptied |= of_month.emptied
-        if month_digests := set(filter(of_month.holds, new_digests)):
+        if month_digests := set(filter(of_month.has_patient, new_digests)):
             held_digests |= month_digests
             files.add(receipt.inputs["cohort"])
             month = str(artifact.partition)
             counts = tuple(sum(len(entry) == kind for entry in month_digests) for kind in kinds)
-            months.append(Held(partition=month, counts=counts, planned=month in expected_months))
+            months.append(RetractedAmount(partition=month, counts=counts, planned=month in expected_months))
 
-    # a patient whose notes were all retracted one by one also counts as retracted
+    # a patient whose notes were all retracted individually also counts as retracted
     known_digests = dropped_digests | emptied
 
     def is_known(digest: bytes | None) -> bool:
@@ -131,20 +136,22 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
             and (digest in known_digests or digest[:DIGEST_BYTES] in dropped_digests)
         )
 
-    # these entries are in the source, but their month was not packed yet
+    # entries in the source whose month is not packed yet
     waiting = {
         entry for entry in entry_of_position.values() if entry in new_digests - held_digests and not is_known(entry)
     }
     found_digests = held_digests | waiting
-    not_found = tuple(NotFound(line=n) for n, digest in entries if digest not in found_digests and not is_known(digest))
+    not_found = tuple(
+        UnmatchedLine(line=n) for n, digest in entries if digest not in found_digests and not is_known(digest)
+    )
     source = open_source(notes.source)
-    return Retracted(
+    return RetractionResult(
         list=listing,
         given=len(entries),
         already=sum(is_known(digest) for _, digest in entries),
         found=len(found_digests),
         left_out={NOT_BUILT: len(waiting)} if waiting else {},
-        # patients without notes in the months are also added, because their notes may appear later
+        # also add patients without notes in the months, because their notes may appear later
         added=add_retractions(
             listing, key, () if strict and not_found else filter(None, (entry for _, entry in entries))
         ),
@@ -153,36 +160,36 @@ def _retract(notes: NotesDeclaration, store: ArtifactStore, path: Path, listing:
         held=tuple(months),
         artifact=PACKED_COHORTS,
         partitions="month",
-        kept="they stay on the list, and their notes are left out if they appear later",
+        kept="They stay on the list: if these patients appear later, their notes are left out",
         files=frozenset(files),
-        # only the location is shown, because the names of its files may contain patients' names
+        # show only the location, because its file names may contain patients' names
         copies=(source.storage,) if source.mirrored and months else (),
     )
 
 
 def _find_entries(
-    notes: NotesDeclaration, store: ArtifactStore, places: Sequence[NotePosition], key: bytes
+    notes: NotesDeclaration, store: ArtifactStore, positions: Sequence[NotePosition], key: bytes
 ) -> dict[NotePosition, bytes]:
     """Return the retraction entry of the note or of the record's patient, for each position that has a note.
 
     Raises ConfigError if a month's source changed since it was packed, because its records may have moved.
     """
     entries: dict[NotePosition, bytes] = {}
-    files = list_cohorts(notes) if places else {}
-    template, alone = notes.header_template(), notes.cohorts.fields.notes is None
-    for month in sorted({position.month for position in places} & files.keys() & set(notes.months.expected_keys)):
+    files = list_cohorts(notes) if positions else {}
+    template, fields = notes.header_template(), notes.cohorts.fields.notes is None
+    for month in sorted({position.month for position in positions} & files.keys() & set(notes.months.expected_keys)):
         file = files[month]
         reader = file.reader(file.fetch())
         for item in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(item, Note):
                 entries[NotePosition(month, item.record, item.number)] = note_digest(key, item)
-                # The position of a whole record names its patient. If each record is one note, it names only that note.
-                entries[NotePosition(month, item.record, 0)] = note_digest(key, item) if alone else item.patient
-        # the comparison comes last, because the reader's digest covers the file only after a complete read
+                # A whole record's position names its patient. If each record is one note, it names only that note.
+                entries[NotePosition(month, item.record, 0)] = note_digest(key, item) if fields else item.patient
+        # compare last, because the reader's digest covers the file only after a complete read
         receipt = store.receipt(notes.artifact(PACKED_COHORTS, month))
         if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).digest_of(reader.sha256):
             raise ConfigError(
-                f"{month}: its source changed since packing, so records and notes may have other numbers. Run "
-                "`dataprep run` first, then use the numbers of `dataprep trace`"
+                f"{month}: the source has changed since packing, so records and notes may have different numbers. Run "
+                f"`dataprep run {notes.dataset}` first, then use the numbers that `dataprep trace` shows"
             )
     return entries

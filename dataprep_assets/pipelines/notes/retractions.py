@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.curation.retractions import append_lines
 from dataprep_assets.errors import ConfigError, DataprepError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
@@ -37,7 +37,7 @@ from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 from dataprep_assets.stores.files import digest_value
 
 
-def retractions_on(path: Path | None, key: bytes) -> frozenset[bytes]:
+def read_entries(path: Path | None, key: bytes) -> frozenset[bytes]:
     """Return the entries of a retraction list; empty if the file does not exist.
 
     Args:
@@ -49,29 +49,30 @@ def retractions_on(path: Path | None, key: bytes) -> frozenset[bytes]:
     if path is None or not path.exists():
         return frozenset()
     return frozenset(
-        _digest(path, number, line, key_digest(key))
+        _read_digest(path, number, line, key_digest(key))
         for number, line in enumerate(path.read_bytes().splitlines(), 1)
         if line.strip()
     )
 
 
-def _digest(path: Path, number: int, line: bytes, key: str) -> bytes:
+def _read_digest(path: Path, number: int, line: bytes, key: str) -> bytes:
     try:
-        value = json_of(line)
+        value = load_untrusted_json(line)
         digest, made_with = bytes.fromhex(value["patient"]), value["key"]
         note = bytes.fromhex(value["note"]) if "note" in value else b""
         is_one = len(digest) == DIGEST_BYTES and len(note) in (0, DIGEST_BYTES) and isinstance(made_with, str)
-    except (ValueError, TypeError, KeyError):  # the error is not chained, because the invalid value may be an id
+    except (ValueError, TypeError, KeyError):  # not chained, because the invalid value may be an id
         is_one = False
     if not is_one:
         raise ConfigError(
-            f'{path}: line {number}: not a retraction, {{"patient": "32 hex digits", "key": "16 hex digits"}}, '
-            'of a note with "note": "32 hex digits", too. Correct the line, or write the list with `dataprep retract`'
+            f'{path}: line {number}: must be a retraction, e.g., {{"patient": "32 hex digits", "key": "16 hex '
+            'digits"} (for a single note also "note": "32 hex digits"). Correct the line, or write the list with '
+            "`dataprep retract`"
         )
     if made_with != key:
         raise ConfigError(
-            f"{path}: line {number}: its digest belongs to a different patient key; the dataset's is {key} (the "
-            "key's digest). Remove these patients again with the current key, and delete the line"
+            f"{path}: line {number}: the digest was made with a different patient key. The dataset's key has the "
+            f"digest {key}. Retract these patients again with the current key, and delete the line"
         )
     return digest + note
 
@@ -84,20 +85,22 @@ def add_retractions(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
         key: The patient key.
         digests: The entries to add, computed with the patient key.
 
-    Raises the errors of `retractions_on` and `append_lines`.
+    Raises the errors of `read_entries` and `append_lines`.
     """
     entries = dict.fromkeys(digests)
 
     def missing_lines() -> list[dict[str, str]]:
-        listed_entries = retractions_on(path, key)
+        listed_entries = read_entries(path, key)
         return [
-            _line(entry[:DIGEST_BYTES], entry[DIGEST_BYTES:], key) for entry in entries if entry not in listed_entries
+            _build_line(entry[:DIGEST_BYTES], entry[DIGEST_BYTES:], key)
+            for entry in entries
+            if entry not in listed_entries
         ]
 
     return append_lines(path, missing_lines)
 
 
-def _line(patient: bytes, note: bytes, key: bytes) -> dict[str, str]:
+def _build_line(patient: bytes, note: bytes, key: bytes) -> dict[str, str]:
     return {"patient": patient.hex(), **({"note": note.hex()} if note else {}), "key": key_digest(key)}
 
 
@@ -112,7 +115,7 @@ class CohortPatients:
     left_out: frozenset[bytes]
     notes: frozenset[bytes] = frozenset()
 
-    def holds(self, entry: bytes) -> bool:
+    def has_patient(self, entry: bytes) -> bool:
         """Return whether an entry must still be left out: its patient is in the rows and its note was not left out."""
         return entry[:DIGEST_BYTES] in self.held and entry not in self.notes
 
@@ -125,7 +128,7 @@ class CohortPatients:
         return f"CohortPatients({len(self.held)}, {len(self.left_out)})"
 
 
-def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) -> CohortPatients:
+def read_cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) -> CohortPatients:
     """Return the patients and retractions of a finished cohort; raise FormatError for a damaged file.
 
     Args:
@@ -134,7 +137,7 @@ def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) ->
         receipt: The cohort's receipt.
     """
     widths = {PATIENTS: DIGEST_BYTES, RETRACTED_PATIENTS: DIGEST_BYTES, RETRACTED_NOTES: 2 * DIGEST_BYTES}
-    # only the file's name is compared, because each of several splits has a folder with its own `patients.bin`
+    # compare only the file's name, because each of several splits has its own folder with a `patients.bin`
     names = [file.path for file in receipt.files if PurePosixPath(file.path).name in widths]
     directory = store.local(cohort, names)
     digests_of_file: dict[str, set[bytes]] = {name: set() for name in widths}
@@ -148,27 +151,29 @@ def cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt) ->
     )
 
 
-def applying(listed: Set[bytes], found: CohortPatients) -> tuple[str, ...]:
+def find_matching_retractions(listed_keys: Set[bytes], cohort_patients: CohortPatients) -> tuple[str, ...]:
     """Return the entries of a list that apply to a cohort, as sorted hex strings.
 
     A note's entry applies to every cohort with the note's patient, because its cohort is unknown before packing.
     """
-    patients = found.held | found.left_out
-    # A patient whose notes were all retracted one by one is only in the digests of these notes.
-    alone = found.notes | found.emptied
-    return tuple(sorted(entry.hex() for entry in listed if entry[:DIGEST_BYTES] in patients or entry in alone))
+    patients = cohort_patients.held | cohort_patients.left_out
+    # A patient whose notes were all retracted individually appears only in the digests of these notes.
+    listed_digests = cohort_patients.notes | cohort_patients.emptied
+    return tuple(
+        sorted(entry.hex() for entry in listed_keys if entry[:DIGEST_BYTES] in patients or entry in listed_digests)
+    )
 
 
-def counted_entries(entries: Sequence[str]) -> str:
+def summarize_entries(entries: Sequence[str]) -> str:
     """Summarize hex entries for a recipe as counts and one digest, because receipts have no patients' digests."""
-    # hex has two digits per byte, and a note's entry is twice as long as a patient's entry
+    # hex has two digits per byte, and a note's entry is twice as long as a patient's
     patients = sum(len(entry) == 2 * DIGEST_BYTES for entry in entries)
     notes = f" and {count_of(len(entries) - patients, 'note')}" if patients < len(entries) else ""
     return f"{count_of(patients, 'patient')}{notes} ({digest_value(list(entries))[:16]})"
 
 
-def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -> tuple[str, ...]:
-    """Return the entries of the list that apply to the present cohort, as sorted hex strings.
+def find_current_retractions(store: ArtifactStore, cohort: Artifact, listed_keys: Set[bytes]) -> tuple[str, ...]:
+    """Return the entries of the list that apply to the current cohort, as sorted hex strings.
 
     The result is empty for a missing or unreadable cohort. Such a cohort is built anyway, and its files then list the
     entries that applied.
@@ -176,21 +181,21 @@ def retracted_here(store: ArtifactStore, cohort: Artifact, listed: Set[bytes]) -
     Args:
         store: Store of the cohort.
         cohort: The cohort's artifact.
-        listed: Entries of the list.
+        listed_keys: Entries of the list.
     """
-    if not listed:
+    if not listed_keys:
         return ()
     try:
         receipt = store.receipt(cohort)
         if receipt is None:
             return ()
-        patients = cohort_patients(store, cohort, receipt)
+        patients = read_cohort_patients(store, cohort, receipt)
     except (DataprepError, OSError):
         return ()
-    return applying(listed, patients)
+    return find_matching_retractions(listed_keys, patients)
 
 
-def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
+def find_months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
     """Return the obsolete artifacts that contain or may contain retracted notes.
 
     An incomplete artifact may contain retracted notes. Shards are judged by the packed cohort of their month, which is
@@ -202,16 +207,16 @@ def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterabl
         store: Store of the artifacts.
         unplanned: Obsolete artifacts, which are not part of a plan.
     """
-    entries = retractions_on(path, key)
+    entries = read_entries(path, key)
 
-    def holds(artifact: Artifact) -> bool:
+    def is_affected(artifact: Artifact) -> bool:
         packed_cohort = replace(artifact, name=PACKED_COHORTS)
         try:
             receipt = store.receipt(packed_cohort)
-            # shards of an earlier build of the cohort may contain patients that the present cohort leaves out
+            # shards of an earlier build of the cohort may contain patients that the current cohort leaves out
             if receipt is None or not (artifact == packed_cohort or is_made_of(artifact, receipt)):
                 return True
-            return any(map(cohort_patients(store, packed_cohort, receipt).holds, entries))
+            return any(map(read_cohort_patients(store, packed_cohort, receipt).has_patient, entries))
         except (DataprepError, OSError):
             return True
 
@@ -219,5 +224,5 @@ def months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterabl
         artifact_receipt = store.receipt(artifact)
         return artifact_receipt is not None and cohort.content in artifact_receipt.inputs.values()
 
-    artifacts = [artifact for artifact in unplanned if holds(artifact)] if entries else []
+    artifacts = [artifact for artifact in unplanned if is_affected(artifact)] if entries else []
     return sorted(artifacts, key=lambda artifact: artifact.name == PACKED_COHORTS)

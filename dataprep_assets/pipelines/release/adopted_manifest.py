@@ -4,7 +4,7 @@ A manifest follows from a listing, the headers of the shards, the number of ids 
 files. Digests that the store does not know require reading the files. They are saved in a file, so that a killed
 adoption resumes.
 
-Entry points: `adopt`, `keep_adopted`.
+Entry points: `adopt_shards`, `keep_adopted`.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.pipelines.release.published import published_release
-from dataprep_assets.pipelines.release.published_shards import unreadable
+from dataprep_assets.pipelines.release.published_shards import find_read_defects
 from dataprep_assets.project import read_state
 from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, ReleaseShard
 from dataprep_assets.stores.local import LocalStore
@@ -47,7 +47,7 @@ class Adoption:
     remembered: Path
 
 
-def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
+def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     """Return the manifest of the shards at a location.
 
     Args:
@@ -64,10 +64,10 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
             f"{location}: no shards found. A release has {npy_shards.token_key('train', 0)} and "
             f"{npy_shards.ids_key('train', 0)}; other prefixes have a folder with their name"
         )
-    headers = {tokens.key: _header(location, tokens) for shards in objects.values() for tokens, _ in shards}
+    headers = {tokens.key: _read_header(location, tokens) for shards in objects.values() for tokens, _ in shards}
     first_files = next(iter(objects.values()))[0]
-    # the first shard determines the length, and `_shard` compares the other shards with it
-    length = _length(location, headers[first_files[0].key], first_files)
+    # take the length from the first shard, with which `_build_shard` compares the others
+    length = _derive_length(location, headers[first_files[0].key], first_files)
     digests = _Digests(adoption, reads)
     release = Release(
         dataset=adoption.dataset,
@@ -82,15 +82,18 @@ def adopt(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
         tail=None,
         shards={
             prefix: tuple(
-                _shard(location, index, headers[files[0].key], files, length) for index, files in enumerate(shards)
+                _build_shard(location, index, headers[files[0].key], files, length)
+                for index, files in enumerate(shards)
             )
             for prefix, shards in objects.items()
         },
     )
-    # cheap checks come first, because digests may require reading terabytes
+    # run cheap checks first, because digests may require reading terabytes
     all_shards = [shard for shards in release.shards.values() for shard in shards]
-    if wrong := [line for shard in all_shards for line in unreadable(location, release, shard)]:
-        raise IntegrityError(f"{wrong[0]} ({count_of(len(wrong), 'defect')}). Its owner must publish the shard again")
+    if defects := [line for shard in all_shards for line in find_read_defects(location, release, shard)]:
+        raise IntegrityError(
+            f"{defects[0]} ({count_of(len(defects), 'defect')}). Ask the owner to publish the shard again"
+        )
     infos = {info.key: info for shards in objects.values() for files in shards for info in files}
 
     def digested(file: ReleaseFile) -> ReleaseFile:
@@ -115,18 +118,18 @@ def keep_adopted(release: Release, place: ReleaseLocation, folder: Path | None) 
     """
     target = place if folder is None else ReleaseLocation(LocalStore(folder))
     manifest = release if folder is None else replace(release, location=str(place))
-    where = f"{target}/{MANIFEST}" if folder is None else folder / MANIFEST
+    location = f"{target}/{MANIFEST}" if folder is None else folder / MANIFEST
     if target.store.head(target.key(MANIFEST)) is not None:
         present_manifest = published_release(target)
         if present_manifest is None or present_manifest.to_bytes() != manifest.to_bytes():
             raise IntegrityError(
-                f"{where}: contains a different manifest, which trainers may read. Write this one to a different "
-                "folder (--to), or delete that one if it is unused"
+                f"{location}: contains a different manifest, which trainers may read. Write the new manifest to a "
+                "different folder (--to), or delete the existing one if it is unused"
             )
-        return where
-    # conditional, because a manifest written since the check above must not be replaced
+        return location
+    # write conditionally, because a manifest written since the check above must not be replaced
     target.store.put(target.key(MANIFEST), manifest.to_bytes(), if_absent=True)
-    return where
+    return location
 
 
 def _list_objects(place: ReleaseLocation) -> dict[str, dict[int, dict[str, ObjectInfo]]]:
@@ -142,60 +145,66 @@ def _list_objects(place: ReleaseLocation) -> dict[str, dict[int, dict[str, Objec
 
 def _order_shards(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, ObjectInfo]]) -> Sequence[Files]:
     """Return the shards of a prefix in order; raise MissingArtifactError with the first missing file."""
-    # the highest number is used, so that gaps are detected
+    # count up to the highest number, so that gaps are found
     count = max(files) + 1 if adoption.shards is None else adoption.shards
     shards = []
     for index in range(count):
         pair = files.get(index, {})
         for kind, key in (("tokens", npy_shards.token_key), ("sample_ids", npy_shards.ids_key)):
             if kind not in pair:
-                hint = f". --shards {index} adopts the shards before it" if index else ""
+                hint = f". Use --shards {index} to adopt only the shards before it" if index else ""
                 raise MissingArtifactError(f"{adoption.place}/{key(prefix, index)}: missing{hint}")
         shards.append((pair["tokens"], pair["sample_ids"]))
     return shards
 
 
-def _header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
-    where = f"{place}/{tokens.key}"
-    # a store rejects ranges beyond the end of an object
+def _read_header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
+    location = f"{place}/{tokens.key}"
+    # a store rejects ranges beyond the end of an object, so limit the range
     data = b"".join(place.store.read(place.key(tokens.key), 0, min(npy_shards.HEADER_BYTES, tokens.bytes)))
-    header = npy_shards.parse_header(data, where)
+    header = npy_shards.parse_header(data, location)
     if tokens.bytes != (expected_bytes := npy_shards.token_bytes(header.tokens, header.dtype)):
         raise FormatError(
-            f"{where}: {count_of(tokens.bytes, 'byte')}, but its header gives {header.tokens} {header.dtype} tokens "
-            f"({expected_bytes} bytes). Its owner must publish it again"
+            f"{location}: has {count_of(tokens.bytes, 'byte')}, but the {header.tokens} {header.dtype} tokens in its "
+            f"header need {expected_bytes}. Ask the owner to publish the shard again"
         )
     return header
 
 
-def _length(place: ReleaseLocation, header: npy_shards.NpyHeader, files: Files) -> int:
+def _derive_length(place: ReleaseLocation, header: npy_shards.NpyHeader, files: Files) -> int:
     """Derive the sample length of a release: tokens of the first shard divided by the number of its sample ids."""
     tokens, ids = files
-    where, samples = f"{place}/{ids.key}", ids.bytes // sample_ids.ID_BYTES
+    location, samples = f"{place}/{ids.key}", ids.bytes // sample_ids.ID_BYTES
     if b"".join(place.store.read(place.key(ids.key), 0, min(6, ids.bytes))) == npy_shards.MAGIC:
-        raise FormatError(f"{where}: has a .npy header, which readers would read as 16 ids. Write the ids without it")
+        raise FormatError(
+            f"{location}: has a .npy header, which readers would read as 16 ids. Write the ids without a header"
+        )
     if not samples or ids.bytes % sample_ids.ID_BYTES or header.tokens % samples:
         raise FormatError(
-            f"{where}: {count_of(ids.bytes, 'byte is', 'bytes are')} not a whole number of ids for the "
-            f"{count_of(header.tokens, 'token')} of {tokens.key}"
+            f"{location}: its size, {count_of(ids.bytes, 'byte')}, is not a whole number of ids for the "
+            f"{count_of(header.tokens, 'token')} of {tokens.key}. Ask the owner to publish the shard again"
         )
     return header.tokens // samples
 
 
-def _shard(place: ReleaseLocation, index: int, header: npy_shards.NpyHeader, files: Files, length: int) -> ReleaseShard:
+def _build_shard(
+    place: ReleaseLocation, index: int, header: npy_shards.NpyHeader, files: Files, length: int
+) -> ReleaseShard:
     """Return a shard whose files have no digests yet; raise FormatError unless it has one id per sample."""
     tokens, ids = files
     if not ids.bytes or header.tokens * sample_ids.ID_BYTES != ids.bytes * length:
         raise FormatError(
             f"{place}/{tokens.key}: {count_of(header.tokens, 'token')} in sequences of {length} do not match the "
-            f"{count_of(ids.bytes, 'byte')} of ids, so readers reject such a shard"
-            + (f". --shards {index} adopts those before it" if index else "")
+            f"{count_of(ids.bytes, 'byte')} of ids, so readers would reject the shard"
+            + (f". Use --shards {index} to adopt only the shards before it" if index else "")
         )
     token_file, ids_file = (ReleaseFile(key=info.key, bytes=info.bytes, sha256="") for info in files)
     return ReleaseShard(index=index, tokens=header.tokens, token_file=token_file, ids_file=ids_file)
 
 
-class _Known(TypedDict):
+class _KnownDigest(TypedDict):
+    """A saved digest, with the size and version of its file."""
+
     bytes: int
     version: str
     sha256: str
@@ -206,8 +215,8 @@ class _Digests:
 
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
         self._place, self._path, self._reads = adoption.place, adoption.remembered, reads
-        # key → size, version and SHA-256 of the files read so far; without it, all files are read again
-        self._remembered = read_state(self._path, dict[str, _Known]) or {}
+        # key → size, version and SHA-256 of the files already read, which need not be read again
+        self._remembered = read_state(self._path, dict[str, _KnownDigest]) or {}
 
     def digest_of(self, info: ObjectInfo) -> str:
         """Return the digest of a listed object."""
@@ -215,13 +224,13 @@ class _Digests:
         if head is not None and head.sha256 is not None:
             return head.sha256
         memory = self._remembered.get(info.key)
-        # a different size or version means that the object was replaced
+        # a different size or version shows that the object was replaced
         if memory is None or (memory["bytes"], memory["version"]) != (info.bytes, info.version):
-            self._remembered[info.key] = memory = _Known(
+            self._remembered[info.key] = memory = _KnownDigest(
                 bytes=info.bytes, version=info.version, sha256=self._compute_digest(info)
             )
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Saved after each file with an atomic rename, so that a kill loses at most one file's digest.
+            # Save after each file with an atomic rename, so that a kill loses at most one file's digest.
             draft = self._path.with_suffix(".new")
             draft.write_text(json.dumps(self._remembered))
             draft.replace(self._path)
@@ -231,11 +240,12 @@ class _Digests:
         self._reads(info.key, info.bytes)
         digest = sha256()
         try:
-            # one version only, so that the digest never mixes two versions
+            # read only one version, so that the digest never mixes two
             for block in self._place.store.read(self._place.key(info.key), version=info.version):
                 digest.update(block)
         except ConflictError as error:
             raise IntegrityError(
-                f"{self._place}/{info.key}: replaced while it was being read. Run again when its owner has finished"
+                f"{self._place}/{info.key}: replaced while it was being read. Run again when the owner has finished "
+                "publishing"
             ) from error
         return digest.hexdigest()

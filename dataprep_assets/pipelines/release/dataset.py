@@ -26,8 +26,8 @@ from dataprep_assets.pipelines.release.npy_trace import release_tracer
 from dataprep_assets.pipelines.release.published import consumer_code
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, published_shards_spec
 from dataprep_assets.planning.cost import Machine, Products
-from dataprep_assets.serving.window.release import locate
-from dataprep_assets.stores.connect import missing_library
+from dataprep_assets.serving.window.release import locate_release
+from dataprep_assets.stores.connect import explain_missing_library
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
@@ -52,17 +52,17 @@ def release_plan_spec(
     return ArtifactSpec(
         declaration=release,
         name=RELEASE_PLAN,
-        description="The assignment of tokens to npy shards; registers the shards.",
+        description="The range of tokens in each npy shard. Registers the shards as partitions.",
         kinds={"json"},
         inputs=token_bins,
         plans=(plans,),
         recipes=lambda _, __: [],
-        build=partial(_build, release),
+        build=partial(_build_plan, release),
         kept=False,
     )
 
 
-def _build(release: ReleaseDeclaration, request: BuildRequest) -> list[Outcome]:
+def _build_plan(release: ReleaseDeclaration, request: BuildRequest) -> list[Outcome]:
     layout = release_layout(release, request.store)
     itemsize = token_dtype(layout.meta["dtype"]).itemsize
     rows: list[dict[str, Any]] = []
@@ -80,7 +80,7 @@ def _build(release: ReleaseDeclaration, request: BuildRequest) -> list[Outcome]:
                 "dropped_tokens": sum(cut.dropped for cut in split.cuts),
             }
         )
-    # without files, the content is a digest of the shards' keys, so it changes if and only if a key changes
+    # without files, use a digest of the shards' keys, which changes if and only if a key changes
     keys = [shard_recipe(release, layout, partition).key for partition in layout.partitions]
     metadata = {"shards": Table(rows), "bytes": sum(row["bytes"] for row in rows)}
     return [Outcome(partition="", content=digest_value(keys), metadata=metadata)]
@@ -120,7 +120,7 @@ class ReleaseDataset(Corpus):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        """The artifacts of a release: those of its corpus, then the plan, the npy shards and the publication."""
+        """Return the artifacts of a release: those of its corpus, then the plan, the npy shards and the publication."""
         release, corpus = self.declaration, corpus_specs(self.declaration)
         partitions = shard_partitions(release)
         token_bins = tuple(spec for spec in corpus if spec.name == TOKEN_BINS)
@@ -133,7 +133,7 @@ class ReleaseDataset(Corpus):
 
     def remarks(self) -> Iterable[Remark]:
         yield from super().remarks()
-        if missing := missing_library(self.declaration.release.publish or ""):
+        if missing := explain_missing_library(self.declaration.release.publish or ""):
             yield Remark(keys=("release", "publish"), sentence=f"release.publish: {missing}")
 
     def product(self, store: ArtifactStore) -> Artifact:
@@ -158,11 +158,11 @@ class ReleaseDataset(Corpus):
                 f"{count_of(samples, 'sample')}"
             )
         if target := release.release.publish:
-            lines.append(f"published: {locate(target)}")
+            lines.append(f"published: {locate_release(target)}")
         return lines
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
         lines = super().trainer_lines(store)
         if target := self.declaration.release.publish:
-            lines.append(consumer_code(locate(target)))
+            lines.append(consumer_code(locate_release(target)))
         return lines

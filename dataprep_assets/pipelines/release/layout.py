@@ -15,7 +15,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.token_bins import meta_of
+from dataprep_assets.pipelines.corpus.token_bins import build_meta
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.order import ReleaseSourceShard, StreamOrder
 from dataprep_assets.stream.token_shard import TokenBinsFacts, required_separator
@@ -54,7 +54,7 @@ def cut_stream(
     end = tokens - dropped_tokens
     starts = range(0, end, tokens_per_shard)
     cuts = [ShardCut(index=i, start=start, stop=min(start + tokens_per_shard, end)) for i, start in enumerate(starts)]
-    # padding and dropped tokens are at the end of the stream, i.e., in the last shard
+    # padding and dropped tokens are at the end of the stream, i.e., they concern only the last shard
     if cuts:
         last_cut = cuts[-1]
         cuts[-1] = ShardCut(
@@ -74,7 +74,7 @@ class SplitLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseLayout:
-    """The shards of a release, by split. `meta` is the tokenizer's description from `meta_of`."""
+    """The shards of a release, by split. `meta` is the tokenizer's description from `build_meta`."""
 
     splits: Mapping[str, SplitLayout]
     separator_id: int
@@ -85,13 +85,13 @@ class ReleaseLayout:
         """Partition keys of all shards, split by split: `train_000000`."""
         return [partition_key(name, cut.index) for name, split in self.splits.items() for cut in split.cuts]
 
-    def find(self, partition: str) -> tuple[SplitLayout, ShardCut]:
+    def find_shard(self, partition: str) -> tuple[SplitLayout, ShardCut]:
         """Return the split and the cut of a partition key; raise ConfigError for an unknown key."""
-        # split at the last underscore, because the split's name may contain others
+        # split at the last underscore, because the split's name may contain some
         name, _, number = partition.rpartition("_")
         split = self.splits.get(name)
         if split is None or not number.isdecimal() or int(number) >= len(split.cuts):
-            raise ConfigError(f"unknown shard {partition!r}. This release has {_shorten_names(self.partitions)}")
+            raise ConfigError(f"unknown shard {partition!r}. Available: {_shorten_names(self.partitions)}")
         return split, split.cuts[int(number)]
 
 
@@ -112,20 +112,20 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
     for name in release.splits:
         shards = []
         for artifact, receipt in shard_receipts(release, store, manifest, name):
-            separators.add(required_separator(receipt, TokenBinsFacts.of(receipt)))
+            separators.add(required_separator(receipt, TokenBinsFacts.from_receipt(receipt)))
             shards.append(ReleaseSourceShard.from_receipt(artifact, receipt))
         splits[name] = split_layout(release, name, shards)
         if not splits[name].cuts:
             raise ConfigError(
-                f"{release.dataset}: split {name!r} has less than one sequence of {release.release.sequence_length}. "
-                "Use `tail: pad` or a shorter sequence, or remove the split"
+                f"{release.dataset}: split {name!r} has fewer than {release.release.sequence_length} tokens (one "
+                "sequence). Use `tail: pad`, lower `sequence_length`, or remove the split"
             )
     if len(separators) != 1:
         raise IntegrityError(
-            f"{release.dataset}: different separators in one release: {', '.join(map(str, sorted(separators)))}. "
-            "Rebuild token_bins"
+            f"{release.dataset}: the token bins have different separators "
+            f"({', '.join(map(str, sorted(separators)))}). Rebuild token_bins"
         )
-    return ReleaseLayout(splits=splits, separator_id=separators.pop(), meta=meta_of(release))
+    return ReleaseLayout(splits=splits, separator_id=separators.pop(), meta=build_meta(release))
 
 
 def split_layout(release: ReleaseDeclaration, split: str, shards: Sequence[ReleaseSourceShard]) -> SplitLayout:

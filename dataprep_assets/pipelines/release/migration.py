@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dataprep_assets.errors import IntegrityError, count_of
-from dataprep_assets.pipelines.release.published import Inventory, inventory, send_release
-from dataprep_assets.serving.window.release import Release, ReleaseFile, ReleaseLocation, files_of, read_release
+from dataprep_assets.pipelines.release.published import Inventory, compare_with_release, send_release
+from dataprep_assets.serving.window.release import Release, ReleaseFile, ReleaseLocation, locate_files, read_release
 from dataprep_assets.stores.store import Progress
 
 
@@ -47,8 +47,8 @@ class MigrationPlan:
         gaps = [*(f.key for f in self.source.missing), *self.source.different]
         lines = [
             (
-                f"{len(self.todo)} of {count_of(len(self.release.files), 'file is', 'files are')} to be copied, "
-                f"{count_of(self.bytes, 'byte')}; the scratch folder needs {self.scratch_bytes}."
+                f"{len(self.todo)} of {count_of(len(self.release.files), 'file')} to copy "
+                f"({count_of(self.bytes, 'byte')}). The scratch folder needs {count_of(self.scratch_bytes, 'byte')}."
             )
         ]
         lines += [f"The source has no {key}, although its manifest lists it." for key in gaps]
@@ -59,9 +59,11 @@ class MigrationPlan:
 def plan_migration(source: ReleaseLocation, target: ReleaseLocation) -> MigrationPlan:
     """Compare both locations with the source's manifest; raise MissingArtifactError if the source has none."""
     manifest = read_release(source)
-    release = replace(manifest, location=None)  # the copy has its files next to it
+    release = replace(manifest, location=None)  # the copy's files are next to its manifest
     return MigrationPlan(
-        release=release, source=inventory(files_of(source, manifest), release), target=inventory(target, release)
+        release=release,
+        source=compare_with_release(locate_files(source, manifest), release),
+        target=compare_with_release(target, release),
     )
 
 
@@ -78,28 +80,30 @@ def migrate(
     killed copy's files there are reused. `progress` gets the bytes that are uploaded. Raises IntegrityError if the
     source lacks a file of its release.
     """
-    source = files_of(source, read_release(source))
+    source = locate_files(source, read_release(source))
     if not plan.source.complete:
         # the first line counts the files to copy; the missing files follow
-        raise IntegrityError(f"{source}: the release is incomplete: {'; '.join(plan.lines[1:4])}. Publish it again")
+        raise IntegrityError(
+            f"{source}: the release is incomplete. {' '.join(plan.lines[1:4])} Publish the release again"
+        )
     scratch.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
 
-    def find(file: ReleaseFile) -> Path:
-        # Only one file is kept at a time, because the previous one has been uploaded.
+    def find_path(file: ReleaseFile) -> Path:
+        # Keep only one file at a time, because the previous one has been uploaded.
         for path in paths:
             path.unlink()
         paths.clear()
-        # Named by the digest, so that a killed copy's download is found. It is complete, because downloads are verified
-        # before they get their name.
+        # Name the file by its digest, so that the next run finds a killed copy's download. It is complete, because
+        # downloads get their name only after they are verified.
         path = scratch / file.sha256
         if not path.exists():
             source.store.download(source.key(file.key), path, sha256=file.sha256)
         paths.append(path)
         return path
 
-    is_sent, _ = send_release(target, plan.release, find, progress)
+    is_sent, _ = send_release(target, plan.release, find_path, progress)
     for file in plan.release.files:
-        # A killed copy may have left a file that it had already uploaded.
+        # A killed copy may have left a file that is already uploaded.
         (scratch / file.sha256).unlink(missing_ok=True)
     return is_sent

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Change, Recipe
 from dataprep_assets.errors import IntegrityError, count_of
-from dataprep_assets.execution.run_task import report
+from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
-from dataprep_assets.stores.files import create, digest_value
+from dataprep_assets.stores.files import create_file, digest_value
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 VERSION = 2
@@ -32,7 +32,7 @@ NPY_SHARDS = "npy_shards"
 
 
 class NpyShardFacts(Facts):
-    """Facts of a shard, in addition to the tokenizer's description from `meta_of`.
+    """Facts of a shard, in addition to the tokenizer's description from `build_meta`.
 
     `prefix` is its split, `index` its number in the split. The shard has tokens `[stream_start, stream_stop)` of the
     split's `stream_tokens`, then `padding_tokens` separators. `tail_dropped_tokens` tokens after it are in no shard.
@@ -75,7 +75,7 @@ class ShardRecipe(Recipe):
     def difference(self, receipt: Receipt) -> Change | None:
         recipe = receipt.recipe
         if recipe["settings"].get("release") != self.settings["release"]:
-            # keeps the earlier inputs, so that the first difference is the option
+            # keep the earlier inputs, so that the first difference found is the option
             return Recipe.difference(replace(self, upstream=recipe["upstream"]), receipt)
         return super().difference(receipt)
 
@@ -93,7 +93,7 @@ def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
 
 
 def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> ShardRecipe:
-    """Return the present recipe of a shard.
+    """Return the current recipe of a shard.
 
     A change in another source shard changes the key only if it moves the range of the stream that this shard contains.
 
@@ -102,15 +102,15 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
         layout: The layout with the shard.
         partition: One of `layout.partitions`.
     """
-    split, cut = layout.find(partition)
-    groups = split.order.groups_between(cut.start, cut.stop)
+    split, shard_cut = layout.find_shard(partition)
+    groups = split.order.groups_between(shard_cut.start, shard_cut.stop)
     stretch = [[[[shard.partition, shard.content] for shard in group], low, high] for group, low, high in groups]
-    # the stream already contains its separators, so the id determines only the bytes of padding
-    padding = [cut.padding, layout.separator_id if cut.padding else None, cut.dropped]
-    # `mix`, `tokens_per_shard` and `tail` are left out, because `position`, `stretch` and `padding` show their effect.
-    # A shard that they do not affect stays up to date.
+    # the stream already contains its separators, so their id determines only the bytes of padding
+    padding = [shard_cut.padding, layout.separator_id if shard_cut.padding else None, shard_cut.dropped]
+    # Leave out `mix`, `tokens_per_shard` and `tail`, because `position`, `stretch` and `padding` show their effect. A
+    # shard that they do not affect stays up to date.
     options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
-    position = [split.split, cut.index, cut.start]
+    position = [split.split, shard_cut.index, shard_cut.start]
     tokenizer = {name: value for name, value in layout.meta.items() if name != "tokenizer_sha256"}
     return ShardRecipe(
         artifact=shard_artifact(release, partition),
@@ -121,11 +121,11 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
             **tokenizer,
             "separator_id": layout.separator_id,
             "split": split.split,
-            "index": cut.index,
-            "stream_start": cut.start,
-            "stream_stop": cut.stop,
-            "padding_tokens": cut.padding,
-            "tail_dropped_tokens": cut.dropped,
+            "index": shard_cut.index,
+            "stream_start": shard_cut.start,
+            "stream_stop": shard_cut.stop,
+            "padding_tokens": shard_cut.padding,
+            "tail_dropped_tokens": shard_cut.dropped,
         },
         sources={"tokenizer": layout.meta["tokenizer_sha256"]},
         upstream={f"{TOKEN_BINS}/{s.partition}": s.content for group, _, _ in groups for s in group},
@@ -153,8 +153,8 @@ class NpyShard:
     @property
     def source_bytes(self) -> int:
         """Size of its range of the token bins in bytes."""
-        split, cut = self.layout.find(self.partition)
-        return (cut.stop - cut.start) * token_dtype(split.order.groups[0][0].dtype).itemsize
+        split, shard_cut = self.layout.find_shard(self.partition)
+        return (shard_cut.stop - shard_cut.start) * token_dtype(split.order.groups[0][0].dtype).itemsize
 
 
 def build_npy_shard(
@@ -171,15 +171,17 @@ def build_npy_shard(
     `threads` threads hash its samples, by default one per core. Returns the receipt and whether it was reused. Raises
     IntegrityError if the bytes of token bins do not match their receipt.
     """
-    split, cut = layout.find(partition)
+    split, shard_cut = layout.find_shard(partition)
     options, dtype = release.release, str(layout.meta["dtype"])
 
     def write(staged: Path) -> WrittenFiles:
-        blocks = _pad(split.order.read(store, cut.start, cut.stop), cut.padding, layout.separator_id, dtype)
+        blocks = _pad(
+            split.order.read(store, shard_cut.start, shard_cut.stop), shard_cut.padding, layout.separator_id, dtype
+        )
         shard = _ShardWriter(
-            token_path=staged / Path(npy_shards.token_key(split.split, cut.index)).name,
-            ids_path=staged / Path(npy_shards.ids_key(split.split, cut.index)).name,
-            tokens=cut.tokens,
+            token_path=staged / Path(npy_shards.token_key(split.split, shard_cut.index)).name,
+            ids_path=staged / Path(npy_shards.ids_key(split.split, shard_cut.index)).name,
+            tokens=shard_cut.tokens,
             dtype=dtype,
             sequence_length=options.sequence_length,
             separator_id=layout.separator_id,
@@ -189,22 +191,22 @@ def build_npy_shard(
         return WrittenFiles(
             inputs={
                 source.partition: source.content
-                for group, _, _ in split.order.groups_between(cut.start, cut.stop)
+                for group, _, _ in split.order.groups_between(shard_cut.start, shard_cut.stop)
                 for source in group
             },
             facts=NpyShardFacts(
                 **layout.meta,
                 separator_id=layout.separator_id,
                 prefix=split.split,
-                index=cut.index,
+                index=shard_cut.index,
                 sequence_length=options.sequence_length,
-                tokens=cut.tokens,
-                samples=cut.tokens // options.sequence_length,
-                stream_start=cut.start,
-                stream_stop=cut.stop,
+                tokens=shard_cut.tokens,
+                samples=shard_cut.tokens // options.sequence_length,
+                stream_start=shard_cut.start,
+                stream_stop=shard_cut.stop,
                 stream_tokens=split.order.tokens,
-                padding_tokens=cut.padding,
-                tail_dropped_tokens=cut.dropped,
+                padding_tokens=shard_cut.padding,
+                tail_dropped_tokens=shard_cut.dropped,
                 shuffle_seed=options.shuffle_seed,
                 mix=options.mix,
             ),
@@ -212,7 +214,7 @@ def build_npy_shard(
             digests=digests,
         )
 
-    return ensure(shard_recipe(release, layout, partition), store, write, release.verify)
+    return ensure_built(shard_recipe(release, layout, partition), store, write, release.verify)
 
 
 def build_planned(shard: NpyShard) -> tuple[Receipt, bool]:
@@ -246,35 +248,35 @@ class _ShardWriter:
         """
         digest = hashlib.sha256()
         ids = []
-        reported_ms = _cpu_ms()
+        reported_ms = _measure_cpu_ms()
         header = npy_shards.header(self.tokens, self.dtype)
-        with create(self.token_path) as file:
-            # The header is written first with the planned number of tokens, which is checked after the loop.
+        with create_file(self.token_path) as file:
+            # Write the header first, with the planned number of tokens, which is checked after the loop.
             file.write(header)
             digest.update(header)
-            for block in self._whole_sequences(blocks):
+            for block in self._cut_whole_sequences(blocks):
                 data = np.ascontiguousarray(block, dtype=token_dtype(self.dtype))
                 file.write(data.data)
                 digest.update(data.data)
                 ids.append(sample_ids.sample_ids(data, self.sequence_length, threads=self.threads))
-                before, self.ledger = self.ledger, self.ledger + count_tokens(data, self.separator_id)
-                cpu_ms = _cpu_ms()
-                report(
+                old_ledger, self.ledger = self.ledger, self.ledger + count_tokens(data, self.separator_id)
+                cpu_ms = _measure_cpu_ms()
+                report_work(
                     tokens=len(data),
-                    documents=self.ledger.separators - before.separators,
+                    documents=self.ledger.separators - old_ledger.separators,
                     source_bytes=block.nbytes,
                     cpu_ms=cpu_ms - reported_ms,
                 )
                 reported_ms = cpu_ms
         if self.ledger.tokens != self.tokens:
             raise IntegrityError(
-                f"{self.token_path.name}: the stream gave {count_of(self.ledger.tokens, 'token')}, but {self.tokens} "
-                "were planned. Materialize token_bins again"
+                f"{self.token_path.name}: the stream has {count_of(self.ledger.tokens, 'token')}, but {self.tokens} "
+                "were planned. Rebuild token_bins"
             )
         sample_ids.write(self.ids_path, ids)
         return {self.token_path.name: digest.hexdigest()}
 
-    def _whole_sequences(self, blocks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    def _cut_whole_sequences(self, blocks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
         """Yield the same tokens in blocks of whole sequences. Tokens after the last one are missing from the ledger."""
         remainder: NDArray[Any] | None = None
         for block in blocks:
@@ -282,7 +284,7 @@ class _ShardWriter:
             stop = len(tokens) // self.sequence_length * self.sequence_length
             if stop:
                 yield tokens[:stop]
-            # the beginning of a sample is kept for the next block, because its id needs all of its tokens
+            # keep the beginning of a sample for the next block, because the sample's id needs all of its tokens
             remainder = tokens[stop:] if stop < len(tokens) else None
 
 
@@ -292,6 +294,6 @@ def count_tokens(block: NDArray[Any], separator_id: int) -> Ledger:
     return Ledger(tokens=len(block), separators=separators, min_id=int(block.min()), max_id=int(block.max()))
 
 
-def _cpu_ms() -> int:
+def _measure_cpu_ms() -> int:
     """Return the CPU time of this process, of all threads, in milliseconds."""
     return time.process_time_ns() // 1_000_000

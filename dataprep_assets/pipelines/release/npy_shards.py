@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import retracted_ids
+from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.engine.artifact.losses import Loss
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest, Partitions
@@ -26,12 +26,18 @@ from dataprep_assets.engine.checks.check import (
     Finding,
     OpenedPartition,
     Row,
+    build_verdict,
+    describe_artifact,
     fail_on_errors,
-    ledger_of,
-    name_of,
-    verdict,
+    require_ledger,
 )
-from dataprep_assets.engine.checks.verdicts import CheckGroup, CheckWorkers, PartitionChecks, WholeChecks, summarized
+from dataprep_assets.engine.checks.verdicts import (
+    CheckGroup,
+    CheckWorkers,
+    PartitionChecks,
+    WholeChecks,
+    summarize_findings,
+)
 from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
@@ -57,6 +63,7 @@ from dataprep_assets.pipelines.release.npy_shard import (
 )
 from dataprep_assets.pipelines.release.npy_trace import npy_places
 from dataprep_assets.stream.retracted_documents import retraction_finding
+from dataprep_assets.table import format_share
 
 BLOCK = 1 << 20
 """Number of tokens to process at a time."""
@@ -84,22 +91,22 @@ def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan
         declaration=release,
         name=NPY_SHARDS,
         version=VERSION,
-        description="Shards of whole samples with a NumPy header, and the id of every sample.",
+        description="Shards of complete samples in NumPy's format, and the id of every sample.",
         kinds={"numpy"},
         inputs=(plan,),
         partitions=partitions,
         pool="cpu",
-        recipes=partial(_recipes, release),
-        build=partial(_build, release),
+        recipes=partial(_build_recipes, release),
+        build=partial(_build_shards, release),
         places=partial(npy_places, release),
-        losses=lambda _, receipts: map(_tail, receipts),
+        losses=lambda _, receipts: map(_build_tail_loss, receipts),
         check_groups=check_groups(release),
     )
 
 
-def _tail(receipt: Receipt) -> Loss:
+def _build_tail_loss(receipt: Receipt) -> Loss:
     """Return the loss of the tokens after the last whole sample of a split, which follow its last shard."""
-    facts = NpyShardFacts.of(receipt)
+    facts = NpyShardFacts.from_receipt(receipt)
     return Loss(
         action="left out",
         reason="tail",
@@ -127,19 +134,19 @@ def planned_shards(
         partitions: The shards.
         workers: Number of processes that will share the cores.
     """
-    # the workers share the cores that this process may use, which may be fewer than the machine has
+    # divide the cores that this process may use, which may be fewer than the machine has
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
     shards = []
     for partition in partitions:
-        split, _ = layout.find(partition)
-        # without other splits, because the layout is pickled for every shard
-        own = replace(layout, splits={split.split: split})
-        shards.append(NpyShard(release=release, store=store, layout=own, partition=partition, threads=threads))
+        split, _ = layout.find_shard(partition)
+        # omit other splits, because the layout is pickled for every shard
+        split_layout = replace(layout, splits={split.split: split})
+        shards.append(NpyShard(release=release, store=store, layout=split_layout, partition=partition, threads=threads))
     return shards
 
 
 def build_npy_shards(
-    planned: Sequence[NpyShard],
+    planned_shards: Sequence[NpyShard],
     *,
     workers: int,
     engine: TaskEngine = ON_PROCESSES,
@@ -148,7 +155,7 @@ def build_npy_shards(
     """Build the shards that are out of date.
 
     Args:
-        planned: The shards to build.
+        planned_shards: The shards to build.
         workers: Maximum number of workers, which does not affect the bytes.
         engine: The engine that runs the tasks.
         progress: Counts and shows the work. None shows nothing.
@@ -156,28 +163,30 @@ def build_npy_shards(
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     shard whose workers keep dying stops the build (WorkerDiedError); finished shards stay committed.
     """
-    jobs = [TaskJob(shard, build_planned, found=partial(_find_receipt, shard)) for shard in planned]
+    jobs = [TaskJob(shard, build_planned, find_receipt=partial(_find_receipt, shard)) for shard in planned_shards]
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
 def _find_receipt(shard: NpyShard) -> Receipt | None:
     key = shard_recipe(shard.release, shard.layout, shard.partition).key
-    return shard.store.quickly_current(shard.artifact, key, shard.release.verify)
+    return shard.store.find_current_if_cheap(shard.artifact, key, shard.release.verify)
 
 
-def _recipes(release: ReleaseDeclaration, store: ArtifactStore, chosen: Sequence[str | None]) -> Iterator[Recipe]:
+def _build_recipes(
+    release: ReleaseDeclaration, store: ArtifactStore, chosen_partitions: Sequence[str | None]
+) -> Iterator[Recipe]:
     layout = release_layout(release, store)
-    for partition in chosen:
+    for partition in chosen_partitions:
         yield shard_recipe(release, layout, partition or "")
 
 
-def _build(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_shards(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     layout = release_layout(release, request.store)
     shards = planned_shards(release, request.store, layout, request.partitions, workers=request.workers)
     yield from build_npy_shards(shards, workers=request.workers, engine=release.engine, progress=request.progress)
 
 
-def _plan(release: ReleaseDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[NpyShard]:
+def _plan_shards(release: ReleaseDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[NpyShard]:
     workers = worker_count(release.workers)
     return planned_shards(release, store, release_layout(release, store), partitions, workers=workers)
 
@@ -191,7 +200,7 @@ class OpenedNpyShard(OpenedPartition[NpyShard]):
     @cached_property
     def facts(self) -> NpyShardFacts:
         """The receipt's facts; raises IntegrityError if one is missing."""
-        return NpyShardFacts.of(self.receipt)
+        return NpyShardFacts.from_receipt(self.receipt)
 
     @property
     def token_path(self) -> Path:
@@ -206,20 +215,20 @@ class OpenedNpyShard(OpenedPartition[NpyShard]):
     @property
     def expected_facts(self) -> dict[str, Any]:
         """The expected facts. Other facts describe the whole split, and may be outdated."""
-        layout, (split, cut) = self.planned.layout, self.planned.layout.find(self.planned.partition)
+        layout, (split, shard_cut) = self.planned.layout, self.planned.layout.find_shard(self.planned.partition)
         length = self.planned.release.release.sequence_length
         return {
             **layout.meta,
             "separator_id": layout.separator_id,
             "prefix": split.split,
-            "index": cut.index,
+            "index": shard_cut.index,
             "sequence_length": length,
-            "tokens": cut.tokens,
-            "samples": cut.tokens // length,
-            "stream_start": cut.start,
-            "stream_stop": cut.stop,
-            "padding_tokens": cut.padding,
-            "tail_dropped_tokens": cut.dropped,
+            "tokens": shard_cut.tokens,
+            "samples": shard_cut.tokens // length,
+            "stream_start": shard_cut.start,
+            "stream_stop": shard_cut.stop,
+            "padding_tokens": shard_cut.padding,
+            "tail_dropped_tokens": shard_cut.dropped,
         }
 
 
@@ -243,20 +252,20 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
 
     Every sample id must be the hash of its sample, and the ledger must count these tokens.
     """
-    length, cut = shard.facts.sequence_length, shard.planned.layout.find(shard.planned.partition)[1]
+    length, shard_cut = shard.facts.sequence_length, shard.planned.layout.find_shard(shard.planned.partition)[1]
     tokens = npy_shards.open_shard(shard.token_path, sequence_length=length)
     ids = sample_ids.open_sample_ids(shard.ids_path, len(tokens) // length)
-    defects = list(_differences(shard, tokens))
-    wrong = sample_ids.differing(tokens, ids, length, threads=shard.planned.threads)
-    defects += [f"the id of sample {k} is not the hash of its {count_of(length, 'token')}" for k in wrong]
-    if (ledger := _count(tokens, shard.facts.separator_id)) != ledger_of(shard.receipt):
+    defects = list(_find_differences(shard, tokens))
+    wrong_samples = sample_ids.find_differing(tokens, ids, length, threads=shard.planned.threads)
+    defects += [f"the id of sample {k} is not the hash of its {count_of(length, 'token')}" for k in wrong_samples]
+    if (ledger := _count(tokens, shard.facts.separator_id)) != require_ledger(shard.receipt):
         defects.append(f"its ledger does not match its tokens, which are {ledger.tokens}")
-    return verdict(
+    return build_verdict(
         (f"{shard.name}: {defect}" for defect in defects),
-        f"{count_of(cut.tokens, 'token is', 'tokens are')} tokens {cut.start} to {cut.stop} of the stream, and "
-        f"{cut.padding} are padding.",
+        f"{count_of(shard_cut.tokens, 'token is', 'tokens are')} tokens {shard_cut.start} to {shard_cut.stop} of the "
+        f"stream, and {shard_cut.padding} are padding.",
         REBUILD,
-        facts={"tokens": len(tokens), "padding": cut.padding, "samples": len(ids)},
+        facts={"tokens": len(tokens), "padding": shard_cut.padding, "samples": len(ids)},
     )
 
 
@@ -268,35 +277,38 @@ def _count(tokens: NDArray[Any], separator: int) -> Ledger:
     return ledger
 
 
-def _differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
-    split, cut = shard.planned.layout.find(shard.planned.partition)
-    if len(tokens) != cut.tokens:
-        yield f"it has {count_of(len(tokens), 'token')}, but its range has {cut.tokens}"
+def _find_differences(shard: OpenedNpyShard, tokens: NDArray[Any]) -> Iterator[str]:
+    split, shard_cut = shard.planned.layout.find_shard(shard.planned.partition)
+    if len(tokens) != shard_cut.tokens:
+        yield f"it has {count_of(len(tokens), 'token')}, but its range has {shard_cut.tokens}"
         return
     position = 0
-    for block in split.order.read(shard.planned.store, cut.start, cut.stop):
+    for block in split.order.read(shard.planned.store, shard_cut.start, shard_cut.stop):
         shard_block = tokens[position : position + len(block)]
         if not np.array_equal(shard_block, block):
-            apart = position + int(np.flatnonzero(shard_block != block)[0])
-            yield (f"token {apart} (byte {npy_shards.HEADER_BYTES + apart * tokens.itemsize}) differs from the stream")
+            difference_start = position + int(np.flatnonzero(shard_block != block)[0])
+            yield (
+                f"token {difference_start} (byte {npy_shards.HEADER_BYTES + difference_start * tokens.itemsize}) "
+                "differs from the stream"
+            )
             return
         position += len(block)
     if (tokens[position:] != shard.facts.separator_id).any():
-        yield f"its padding, from token {position} on, has other tokens than separators"
+        yield f"the padding, from token {position} on, has tokens that are not separators"
 
 
 SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
     FILES_INTACT,
     Check(
         "format_valid",
-        "The token file is a valid 1-D .npy (version 1.0) of the declared dtype with whole sequences, and the id "
-        "file has one headerless id per sequence.",
+        "The token file is a valid one-dimensional `.npy` (version 1.0) of the declared dtype, with complete "
+        "sequences. The id file has no header, and one id per sequence.",
         format_valid,
     ),
     Check(
         "matches_stream",
-        "The shard equals its range of the token bins in the seeded order, and every sample id is the BLAKE2b of "
-        "its tokens.",
+        "The shard equals its range of the token bins in the seeded order. Every sample id is the BLAKE2b "
+        "digest of the sample's tokens.",
         matches_stream,
         version=2,
     ),
@@ -331,7 +343,7 @@ class _OpenedSplits:
     others: int
 
 
-def _opened_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedSplits:
+def _open_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedSplits:
     splits = release_layout(release, store).splits
     complete = []
     for name, layout in splits.items():
@@ -342,9 +354,9 @@ def _opened_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequenc
     return _OpenedSplits(complete, len(splits) - len(complete))
 
 
-def _of_each(find: Callable[[OpenedSplit], Finding], splits: _OpenedSplits) -> Finding:
+def _summarize_splits(find: Callable[[OpenedSplit], Finding], splits: _OpenedSplits) -> Finding:
     findings = {split.layout.split: fail_on_errors(find)(split) for split in splits.complete}
-    return summarized(findings, list(findings), splits.others, noun="split")
+    return summarize_findings(findings, list(findings), splits.others, noun="split")
 
 
 def tokens_accounted(split: OpenedSplit) -> Finding:
@@ -353,16 +365,16 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
     defects = []
     position = dropped_tokens = padding = 0
     for number, receipt in enumerate(receipts):
-        facts = NpyShardFacts.of(receipt)
+        facts = NpyShardFacts.from_receipt(receipt)
         start, stop = facts.stream_start, facts.stream_stop
         if facts.index != number or start != position:
             defects.append(
-                f"{name_of(receipt)}: expected shard {number}, which begins at token {position}, found "
+                f"{describe_artifact(receipt)}: expected shard {number}, which begins at token {position}, found "
                 f"shard {facts.index} at token "
                 f"{start}"
             )
         if facts.tokens != stop - start + facts.padding_tokens:
-            defects.append(f"{name_of(receipt)}: its length does not match its range and its padding")
+            defects.append(f"{describe_artifact(receipt)}: its length does not match its range and its padding")
         position = stop
         dropped_tokens += facts.tail_dropped_tokens
         padding += facts.padding_tokens
@@ -371,11 +383,11 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
             f"{count_of(len(receipts), 'shard has', 'shards have')} {count_of(position, 'token')} of the stream and "
             f"dropped {dropped_tokens}, but the token bins have {source_tokens}"
         )
-    return verdict(
+    return build_verdict(
         defects,
         f"{count_of(position, 'token')} in {count_of(len(receipts), 'shard')}, {dropped_tokens} dropped at the end, "
         f"{padding} of padding: all of {source_tokens}.",
-        "Materialize npy_shards of this split again",
+        "Rebuild npy_shards of this split",
         facts={"tokens": position, "dropped": dropped_tokens, "padding": padding, "source_tokens": source_tokens},
     )
 
@@ -385,7 +397,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
 
     `matches_stream` verifies that a shard is its range of these token bins, token for token.
     """
-    removed_ids = retracted_ids(
+    removed_ids = read_retracted_ids(
         split.release.retractions, split.release.document.ids(sensitive=split.release.sensitive)
     )
     now = {str(receipt.partition): receipt.content for _, receipt in split.bins}
@@ -393,15 +405,15 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
     def defects() -> Iterator[str]:
         for receipt in split.receipts:
             if changed_keys := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
-                yield f"{name_of(receipt)}: cut from an older content of {changed_keys[0]}"
-        # without a list, no index of ids is downloaded
+                yield f"{describe_artifact(receipt)}: cut from an older content of {changed_keys[0]}"
+        # without a list, download no index of ids
         for artifact, receipt in split.bins if len(removed_ids) else ():
-            ids = open_ids(split.store.local(artifact, [IDS]) / IDS, ledger_of(receipt).documents)
+            ids = open_ids(split.store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
             if removed_documents := int(np.isin(ids, removed_ids).sum()):
-                yield f"{name_of(receipt)}: {removed_documents} of its documents are removed"
+                yield f"{describe_artifact(receipt)}: {removed_documents} of its documents are removed"
 
     scope = f"{count_of(len(split.bins), 'shard')} of token bins"
-    return retraction_finding(defects(), scope, len(removed_ids), "Materialize token_bins, then npy_shards")
+    return retraction_finding(defects(), scope, len(removed_ids), "Rebuild token_bins, then npy_shards")
 
 
 def samples_unique(split: OpenedSplit) -> Finding:
@@ -411,32 +423,32 @@ def samples_unique(split: OpenedSplit) -> Finding:
     """
     expected_share = split.release.release.expected_repeats
     ids = []
-    for cut, artifact, receipt in zip(split.layout.cuts, split.artifacts, split.receipts, strict=True):
-        name = Path(ids_key(split.layout.split, cut.index)).name
+    for shard_cut, artifact, receipt in zip(split.layout.cuts, split.artifacts, split.receipts, strict=True):
+        name = Path(ids_key(split.layout.split, shard_cut.index)).name
         path = split.store.local(artifact, [name]) / name
-        ids.append(sample_ids.open_sample_ids(path, NpyShardFacts.of(receipt).samples))
+        ids.append(sample_ids.open_sample_ids(path, NpyShardFacts.from_receipt(receipt).samples))
     total = sum(len(part) for part in ids)
     parts = 1 << max(0, (total // IDS_AT_ONCE).bit_length())
     repeated, rows = 0, []
     for number in range(parts):
-        # Ids are hashes, so their leading bits divide them into even parts.
+        # Ids are hashes, so their leading bits divide them into equal parts.
         bits = parts.bit_length() - 1
         part_ids = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
         values, counts = np.unique(np.concatenate(part_ids), return_counts=True)
         repeated += int((counts - 1).sum())
         rows += [(int(n), int(value)) for value, n in zip(values[counts > 1], counts[counts > 1], strict=True)]
-        # an id is in one part only, so the most frequent ids of each part are enough
+        # an id is in only one part, so each part's most frequent ids are enough
         rows = sorted(rows, reverse=True)[:SHOWN]
     share = repeated / total if total else 0.0
     table: list[Row] = [{"sample_id": f"{value:016x}", "samples": n} for n, value in rows]
     defects = (
         []
         if share <= expected_share
-        else [f"{repeated} of {count_of(total, 'sample')} ({share:.2%}) repeat another one"]
+        else [f"{repeated} of {count_of(total, 'sample')} ({format_share(share)}) repeat another sample"]
     )
-    return verdict(
+    return build_verdict(
         defects,
-        f"{repeated} of {count_of(total, 'sample')} repeat another one ({share:.3%}).",
+        f"{repeated} of {count_of(total, 'sample')} repeat another sample ({format_share(share)}).",
         "Deduplicate the source, or expect the model to read this text more often",
         facts={"samples": total, "repeated": repeated, "share": share},
         table=table,
@@ -447,18 +459,18 @@ def samples_unique(split: OpenedSplit) -> Finding:
 SPLIT_CHECKS = (
     Check(
         "tokens_accounted",
-        "The shards are consecutive and cover the whole stream except the counted tail.",
-        partial(_of_each, tokens_accounted),
+        "The shards are consecutive, and cover the whole stream except its tail, which the ledger counts.",
+        partial(_summarize_splits, tokens_accounted),
     ),
     Check(
         "no_retracted_document",
-        "The shards were cut from the current token bins, which contain no removed document.",
-        partial(_of_each, no_retracted_document),
+        "The shards were built from the current token bins, which contain no removed document.",
+        partial(_summarize_splits, no_retracted_document),
     ),
     Check(
         "samples_unique",
-        "The share of samples with equal ids, which are repeated text, is within the expected limit.",
-        partial(_of_each, samples_unique),
+        "The share of repeated samples (with equal ids) is at most `release.expected_repeats`.",
+        partial(_summarize_splits, samples_unique),
         blocking=False,
     ),
 )
@@ -469,8 +481,8 @@ def check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
     """Return the checks of the shards and of the splits."""
     shard_checks = PartitionChecks(
         checks=SHARD_CHECKS,
-        planned=partial(_plan, release),
+        planned=partial(_plan_shards, release),
         open=OpenedNpyShard.open,
         workers=lambda *_: CheckWorkers(engine=release.engine, declared=release.workers),
     )
-    return shard_checks, WholeChecks(checks=SPLIT_CHECKS, open=partial(_opened_splits, release))
+    return shard_checks, WholeChecks(checks=SPLIT_CHECKS, open=partial(_open_splits, release))

@@ -7,8 +7,8 @@ import numpy as np
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
-from dataprep_assets.engine.trace.trace import Question
-from dataprep_assets.errors import IntegrityError, NotFoundError
+from dataprep_assets.engine.trace.trace import TraceQuery
+from dataprep_assets.errors import IntegrityError, NotFoundError, count_of
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -23,11 +23,11 @@ from dataprep_assets.pipelines.release.layout import (
 )
 from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, shard_artifact, shard_recipe
 from dataprep_assets.pipelines.release.order import GroupDocuments, ReleaseSourceShard, shuffle_documents
-from dataprep_assets.planning.manifest import split_of
+from dataprep_assets.planning.manifest import split_name
 from dataprep_assets.stream.stream_index import IndexedShard, Numbers
-from dataprep_assets.stream.stream_tracer import Found, StreamTracer
+from dataprep_assets.stream.stream_tracer import DocumentLocations, StreamTracer
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
 _META = {"tokenizer", "vocab_size", "eos_token_id", "eos_token", "dtype", "tokenizer_sha256"}
 """The facts of an npy shard that describe its tokenizer."""
@@ -46,10 +46,10 @@ class NpyStreams:
             sources = [
                 ReleaseSourceShard.from_receipt(release.artifact(TOKEN_BINS, key), receipt)
                 for key, receipt in shards.items()
-                if split_of(key) == split
+                if split_name(key) == split
             ]
             self._splits[split] = split_layout(release, split, sources)
-        # Cached by partition or, for orders, by group, because a trace looks up many positions in one shard.
+        # By partition or, for orders, by group. Cached, because a trace looks up many positions in one shard.
         self._handles: dict[str, ArtifactHandle] = {}
         self._ids: dict[str, Numbers] = {}
         self._ordered: dict[tuple[ReleaseSourceShard, ...], GroupDocuments] = {}
@@ -57,20 +57,20 @@ class NpyStreams:
     def locate(self, span: DocumentSpan) -> Iterator[TokenRange]:
         """Yield the ranges of a document: one, or several if it crosses boundaries of npy shards."""
         length, size = self._release.release.sequence_length, self._release.release.tokens_per_shard
-        start = self._position(span)
+        start = self._find_position(span)
         stop = start + span.tokens
         cuts = self._splits[span.split].cuts
-        # all shards except the last have the same length, so division finds the document's shards
-        for cut in cuts[start // size : (stop - 1) // size + 1]:
-            low, high = max(start, cut.start) - cut.start, min(stop, cut.stop) - cut.start
+        # all shards except the last have the same length, so a division finds the document's shards
+        for shard_cut in cuts[start // size : (stop - 1) // size + 1]:
+            low, high = max(start, shard_cut.start) - shard_cut.start, min(stop, shard_cut.stop) - shard_cut.start
             if low >= high:
                 continue  # the dropped tail is in no shard
-            handle = self._handle(span.split, cut)
+            handle = self._handle(span.split, shard_cut)
             samples = list(range(low // length, (high - 1) // length + 1))
-            ids = self._sample_ids(span.split, cut)
+            ids = self._sample_ids(span.split, shard_cut)
             yield TokenRange(
                 artifact=str(handle.artifact),
-                file=npy_shards.token_key(span.split, cut.index).rpartition("/")[2],
+                file=npy_shards.token_key(span.split, shard_cut.index).rpartition("/")[2],
                 start=low,
                 stop=high,
                 at={"samples": samples, "sample_ids": [int(i) for i in ids[samples[0] : samples[-1] + 1]]},
@@ -91,20 +91,23 @@ class NpyStreams:
                 f"trace: unknown npy shard {partition!r}. Available: "
                 + ", ".join(f"{key} and {count - 1} more" for key, count in shard_counts.items())
             )
-        cut, length = cuts[int(number)], self._release.release.sequence_length
-        if not 0 <= sample < cut.tokens // length:
+        shard_cut, length = cuts[int(number)], self._release.release.sequence_length
+        if not 0 <= sample < shard_cut.tokens // length:
             raise NotFoundError(
-                f"trace: sample {sample} is out of range: {partition} has {cut.tokens // length} (counted from 0)"
+                f"trace: sample {sample} is out of range: {partition} has "
+                f"{count_of(shard_cut.tokens // length, 'sample')} (counted from 0)"
             )
-        # this raises an error unless the shard was cut from the traced token bins
-        self._handle(split, cut)
-        begin = cut.start + sample * length
+        # raises an error unless the shard was cut from the traced token bins
+        self._handle(split, shard_cut)
+        begin = shard_cut.start + sample * length
         # padding, after `cut.stop`, belongs to no document
-        for group, low, high in self._splits[split].order.groups_between(begin, min(begin + length, cut.stop)):
-            yield from self._stretches(group, low, high)
+        for group, low, high in self._splits[split].order.groups_between(begin, min(begin + length, shard_cut.stop)):
+            yield from self._locate_stretches(group, low, high)
 
-    def _stretches(self, group: Sequence[ReleaseSourceShard], low: int, high: int) -> Iterator[tuple[str, int, int]]:
-        documents = self._documents(tuple(group))
+    def _locate_stretches(
+        self, group: Sequence[ReleaseSourceShard], low: int, high: int
+    ) -> Iterator[tuple[str, int, int]]:
+        documents = self._order_documents(tuple(group))
         if documents is None:
             yield group[0].partition, low, high
             return
@@ -112,68 +115,70 @@ class NpyStreams:
         last_document = int(np.searchsorted(documents.ends, high - 1, side="right"))
         for document in range(first_document, last_document + 1):
             begin = int(documents.first[document])
-            # one of its tokens is enough to find the document
+            # one of the document's tokens is enough to find it
             yield group[int(documents.source[document])].partition, begin, begin + 1
 
-    def _position(self, span: DocumentSpan) -> int:
+    def _find_position(self, span: DocumentSpan) -> int:
         """Return the position of a document's first token in the ordered stream of its split."""
-        before = 0
+        tokens_before = 0
         for group in self._splits[span.split].order.groups:
             names = [shard.partition for shard in group]
             if span.shard in names:
                 break
-            before += sum(shard.tokens for shard in group)
-        documents = self._documents(group)
+            tokens_before += sum(shard.tokens for shard in group)
+        documents = self._order_documents(group)
         if documents is None:
-            return before + span.shard_start
+            return tokens_before + span.shard_start
         candidates = (documents.first == span.shard_start) & (documents.source == names.index(span.shard))
-        # compared by length, because an empty document begins at the same token as the next one
-        document = next(int(i) for i in np.flatnonzero(candidates) if _length(documents, int(i)) == span.tokens)
-        return before + int(documents.ends[document]) - span.tokens
+        # compare lengths, because an empty document begins at the same token as the next one
+        document = next(
+            int(i) for i in np.flatnonzero(candidates) if _document_length(documents, int(i)) == span.tokens
+        )
+        return tokens_before + int(documents.ends[document]) - span.tokens
 
-    def _documents(self, group: tuple[ReleaseSourceShard, ...]) -> GroupDocuments | None:
+    def _order_documents(self, group: tuple[ReleaseSourceShard, ...]) -> GroupDocuments | None:
         """Return the documents of a group in the order of the release; None if that is the source's order."""
         seed = self._release.release.shuffle_seed
         if seed is None:
             return None
         if group not in self._ordered:
             if len(self._ordered) >= _GROUPS:
-                # removes the oldest entry, because a dict keeps the order of insertion
+                # remove the oldest entry, which is first because a dict keeps the order of insertion
                 del self._ordered[next(iter(self._ordered))]
             folders = tuple(self._store.local(shard.artifact, [ENDS]) for shard in group)
             self._ordered[group] = shuffle_documents(seed, group, folders)
         return self._ordered[group]
 
-    def _sample_ids(self, split: str, cut: ShardCut) -> Numbers:
-        partition = partition_key(split, cut.index)
+    def _sample_ids(self, split: str, shard_cut: ShardCut) -> Numbers:
+        partition = partition_key(split, shard_cut.index)
         if partition not in self._ids:
-            name = npy_shards.ids_key(split, cut.index).rpartition("/")[2]
-            self._ids[partition] = self._handle(split, cut).numbers(name, "uint64")
+            name = npy_shards.ids_key(split, shard_cut.index).rpartition("/")[2]
+            self._ids[partition] = self._handle(split, shard_cut).numbers(name, "uint64")
         return self._ids[partition]
 
-    def _handle(self, split: str, cut: ShardCut) -> ArtifactHandle:
+    def _handle(self, split: str, shard_cut: ShardCut) -> ArtifactHandle:
         """Return a finished npy shard.
 
-        Raises IntegrityError unless it was cut from the present token bins with the declared settings.
+        Raises IntegrityError unless it was cut from the current token bins with the declared settings.
         """
-        partition = partition_key(split, cut.index)
+        partition = partition_key(split, shard_cut.index)
         if partition not in self._handles:
-            handle = ArtifactHandle.of(self._store, shard_artifact(self._release, partition))
-            facts = NpyShardFacts.of(handle.receipt)
-            # its facts about the tokenizer are valid, because the key contains the token bins with the same tokenizer
+            handle = ArtifactHandle.from_store(self._store, shard_artifact(self._release, partition))
+            facts = NpyShardFacts.from_receipt(handle.receipt)
+            # its facts about the tokenizer apply here, because the key contains the token bins with the same tokenizer
             meta = facts.model_dump(include=_META)
             layout = ReleaseLayout(splits=self._splits, separator_id=facts.separator_id, meta=meta)
             if handle.receipt.key != shard_recipe(self._release, layout, partition).key:
                 raise IntegrityError(
-                    f"trace: {handle.artifact} was cut from different token bins, or with different settings, than "
-                    "declared now. Rebuild it with `dataprep run`"
+                    f"trace: {handle.artifact} was cut from outdated token bins, or with different settings. Run "
+                    f"`dataprep run {self._release.dataset}`"
                 )
             self._handles[partition] = handle
         return self._handles[partition]
 
 
-def _length(documents: GroupDocuments, at: int) -> int:
-    return int(documents.ends[at]) - (int(documents.ends[at - 1]) if at else 0)
+def _document_length(documents: GroupDocuments, position: int) -> int:
+    return int(documents.ends[position]) - (int(documents.ends[position - 1]) if position else 0)
 
 
 def npy_places(release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
@@ -186,14 +191,14 @@ class ReleaseTracer(StreamTracer):
 
     streams: NpyStreams
 
-    def located(self, question: Question) -> Found:
-        if question.npy_shard is None or question.sample is None:
-            return super().located(question)
-        return list(self._of_npy(question.npy_shard, question.sample))
+    def locate_documents(self, query: TraceQuery) -> DocumentLocations:
+        if query.npy_shard is None or query.sample is None:
+            return super().locate_documents(query)
+        return list(self._npy_sample_documents(query.npy_shard, query.sample))
 
-    def _of_npy(self, partition: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
+    def _npy_sample_documents(self, partition: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
         for source, start, stop in self.streams.sample(partition, sample):
-            yield from self.between(self.index.shard(source), start, stop)
+            yield from self.find_documents_between(self.index.shard(source), start, stop)
 
 
 def release_tracer(release: ReleaseDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> ReleaseTracer:
@@ -210,9 +215,9 @@ def release_tracer(release: ReleaseDeclaration, store: ArtifactStore, specs: Seq
         store,
         specs,
         splits,
-        bundle=partial(load_bundle, release.tokenizer),
+        bundle=partial(load_declared_tokenizer, release.tokenizer),
         ids=lambda: release.document.ids(sensitive=release.sensitive),
-        source_bytes=SourceRows(release, store).bytes_of,
+        source_bytes=SourceRows(release, store).find_bytes,
     )
     receipts = {shard.partition: shard.handle.receipt for shards in splits.values() for shard in shards}
     tracer.streams = NpyStreams(release, store, receipts)

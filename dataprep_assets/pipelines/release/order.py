@@ -48,7 +48,7 @@ class ReleaseSourceShard:
     @classmethod
     def from_receipt(cls, artifact: Artifact, receipt: Receipt) -> Self:
         """Describe a shard from its receipt."""
-        dtype, tokens = TokenBinsFacts.of(receipt).dtype, receipt.file(TOKENS)
+        dtype, tokens = TokenBinsFacts.from_receipt(receipt).dtype, receipt.file(TOKENS)
         return cls(
             artifact=artifact,
             content=receipt.content,
@@ -65,27 +65,27 @@ class ReleaseSourceShard:
 
     def open_tokens(self, folder: Path) -> NDArray[Any]:
         """Return its tokens, memory-mapped; raise IntegrityError if the bytes do not match its receipt."""
-        return _open_verified(self.artifact, folder, self.tokens_file, self.dtype)
+        return _open_verified_array(self.artifact, folder, self.tokens_file, self.dtype)
 
     def open_ends(self, folder: Path) -> NDArray[Any]:
         """Return the ends of its documents, verified like `open_tokens`."""
-        ends = _open_verified(self.artifact, folder, self.ends_file, "uint64")
+        ends = _open_verified_array(self.artifact, folder, self.ends_file, "uint64")
         document_ends.validate(folder / self.ends_file.path, self.tokens)
         return ends
 
 
-def _open_verified(artifact: Artifact, folder: Path, record: FileRecord, dtype: str) -> NDArray[Any]:
+def _open_verified_array(artifact: Artifact, folder: Path, record: FileRecord, dtype: str) -> NDArray[Any]:
     path = folder / record.path
     try:
         status = path.stat()
     except FileNotFoundError as error:
-        raise IntegrityError(f"{artifact}/{record.path}: missing. Materialize {artifact} again") from error
-    # The stamp changes if the file is replaced or written to.
+        raise IntegrityError(f"{artifact}/{record.path}: missing. Rebuild {artifact}") from error
+    # If the file is replaced or written to, the stamp changes.
     return _map_file(artifact, path, record, dtype, (status.st_ino, status.st_size, status.st_ctime_ns))
 
 
-# The size is two files for each of the `mix` source shards of a group. The cache must hold a group's token files, or
-# every npy shard digests them again.
+# Two files for each of a group's `mix` source shards. The cache must hold a group's token files, because otherwise
+# every npy shard would digest them again.
 @lru_cache(maxsize=64)
 def _map_file(
     artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
@@ -97,7 +97,7 @@ def _map_file(
     if digest != record.sha256:
         raise IntegrityError(
             f"{artifact}/{record.path}: does not match its receipt (sha256 {digest}, receipt {record.sha256}). "
-            f"Materialize {artifact} again to rebuild it"
+            f"Rebuild {artifact}"
         )
     return content.view(np.dtype(dtype).newbyteorder("<"))
 
@@ -129,8 +129,8 @@ class StreamOrder:
         """
         if seed is None:
             return cls(tuple((shard,) for shard in shards), None)
-        # Sorted by hashes of names only, then by name, so that shards added later do not reorder the others.
-        ordered = sorted(shards, key=lambda shard: (_hash(seed, "shard", shard.partition), shard.partition))
+        # Sort by hashes of names, then by name, so that shards added later do not reorder the others.
+        ordered = sorted(shards, key=lambda shard: (_hash_names(seed, "shard", shard.partition), shard.partition))
         return cls(tuple(tuple(ordered[i : i + mix]) for i in range(0, len(ordered), mix)), seed)
 
     @property
@@ -161,13 +161,14 @@ class StreamOrder:
 
 def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int, high: int) -> Iterator[NDArray[Any]]:
     """Yield the tokens `[low, high)` of a group in the order of its documents."""
-    # the range includes the document with token `low` and the document with token `high - 1`
+    # from the document with token `low` to the document with token `high - 1`
     begin = int(np.searchsorted(documents.ends, low, side="right"))
     end = int(np.searchsorted(documents.ends, high, side="left")) + 1
     position = int(documents.ends[begin - 1]) if begin else 0
     pieces: list[NDArray[Any]] = []
     size = 0
-    # Lists of a part of the documents, because lists of the whole group would take many times the arrays' memory.
+    # Convert only a part to lists at a time, because lists of the whole group would take many times the arrays'
+    # memory.
     for step in range(begin, end, 1 << 16):
         part = slice(step, min(step + (1 << 16), end))
         rows = zip(
@@ -175,7 +176,7 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int,
         )
         for source, first_token, stop in rows:
             skip, until = max(low - position, 0), min(stop, high) - position
-            # A document longer than a block is split into several pieces.
+            # Split a document longer than a block into several pieces.
             for offset in range(skip, until, BLOCK):
                 piece = tokens[source][first_token + offset : first_token + min(offset + BLOCK, until)]
                 pieces.append(piece)
@@ -203,16 +204,16 @@ def shuffle_documents(seed: int, group: tuple[ReleaseSourceShard, ...], folders:
         firsts.append(starts)
         sources.append(np.full(len(ends), number, np.int32))
     length, first_tokens, source = np.concatenate(lengths), np.concatenate(firsts), np.concatenate(sources)
-    base = _hash(seed, "documents", [shard.partition for shard in group])
+    base = _hash_names(seed, "documents", [shard.partition for shard in group])
     # splitmix64 gives no number twice, so the order does not depend on NumPy's sorting algorithm
     order = np.argsort(_splitmix(base, len(length)), kind="stable")
     if not len(length) and any(shard.tokens for shard in group):
-        raise FormatError(f"{group[0].artifact}: tokens without a document. Materialize token_bins again")
+        raise FormatError(f"{group[0].artifact}: has tokens that belong to no document. Rebuild token_bins")
     return GroupDocuments(source=source[order], first=first_tokens[order], ends=np.cumsum(length[order]))
 
 
-def _hash(seed: int, what: str, names: object) -> int:
-    data = canonical_json([seed, what, names])
+def _hash_names(seed: int, label: str, names: object) -> int:
+    data = canonical_json([seed, label, names])
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 

@@ -1,9 +1,9 @@
-"""A release at its public location: the present files, the upload, and the code that opens it on a trainer.
+"""A release at its public location: the current files, the upload, and the code that opens it on a trainer.
 
 The manifest defines the release: readers find no shards before it is written. An earlier manifest is deleted before a
 file that it lists is replaced, so that readers never combine two releases.
 
-Entry points: `inventory`, `send_release`, `published_release`, `consumer_environment`, `consumer_code`.
+Entry points: `compare_with_release`, `send_release`, `published_release`, `consumer_environment`, `consumer_code`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -45,7 +45,7 @@ class Inventory:
         return not self.missing and not self.different
 
 
-def inventory(place: ReleaseLocation, release: Release) -> Inventory:
+def compare_with_release(place: ReleaseLocation, release: Release) -> Inventory:
     """Compare a store with a release, without changing anything; also used for dry runs.
 
     Digests recorded by our uploads are used; objects without one are read.
@@ -56,8 +56,8 @@ def inventory(place: ReleaseLocation, release: Release) -> Inventory:
         info = objects.get(file.key)
         if info is None:
             missing.append(file)
-        elif why := _difference(place, file, info):
-            different[file.key] = why
+        elif reason := _find_difference(place, file, info):
+            different[file.key] = reason
         else:
             same_files.append(file)
     listed_keys = {file.key for file in release.files}
@@ -65,12 +65,12 @@ def inventory(place: ReleaseLocation, release: Release) -> Inventory:
     return Inventory(same=tuple(same_files), missing=tuple(missing), different=different, extra=extra)
 
 
-def _difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> str:
+def _find_difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> str:
     """Return why an object differs from the file; "" if it does not."""
     if info.bytes != file.bytes:
         return f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}"
     key = place.key(file.key)
-    # A listing lacks metadata that the object itself has.
+    # A listing lacks metadata, so request the object itself.
     digest = info.sha256
     if digest is None and (head := place.store.head(key)) is not None:
         digest = head.sha256
@@ -138,31 +138,39 @@ def send_release(
             location does not have the uploaded bytes.
     """
     published = published_release(place)
-    # checked before any change, because trainers may be reading another dataset's release
+    # check this before any change, because trainers may be reading another dataset's release
     require_own(place, published, release.dataset)
-    before = inventory(place, release)
-    todo = [file for file in release.files if file in before.missing or file.key in before.different]
+    old_inventory = compare_with_release(place, release)
+    missing_files = [
+        file for file in release.files if file in old_inventory.missing or file.key in old_inventory.different
+    ]
     if expect is not None:
-        expect(sum(file.bytes for file in todo))
-    if todo and published is not None:
-        # From here on readers find no release, instead of files of two releases. After a kill, the next run resumes.
+        expect(sum(file.bytes for file in missing_files))
+    if missing_files and published is not None:
+        # From here on, readers find no release instead of files of two releases. After a kill, the next run resumes.
         place.store.delete(place.key(MANIFEST))
-    for file in todo:
+    for file in missing_files:
         place.store.upload(find(file), place.key(file.key), sha256=file.sha256, progress=progress)
-    if todo:
-        # Checked again before the manifest is written, because a store may lose or alter uploaded files.
-        after = inventory(place, release)
-        if not after.complete:
-            wrong = [*after.different.values(), *(f"{place}/{file.key}: missing" for file in after.missing)]
-            raise IntegrityError(f"{wrong[0]} ({count_of(len(wrong), 'file')}), after the upload. Publish again")
-    if todo or published is None or published.digest != release.digest:
+    if missing_files:
+        # Check again before writing the manifest, because a store may lose or alter uploaded files.
+        new_inventory = compare_with_release(place, release)
+        if not new_inventory.complete:
+            defects = [
+                *new_inventory.different.values(),
+                *(f"{place}/{file.key}: missing" for file in new_inventory.missing),
+            ]
+            raise IntegrityError(
+                f"{defects[0]} after the upload ({count_of(len(defects), 'file')}). Publish the release again"
+            )
+    if missing_files or published is None or published.digest != release.digest:
         place.store.put(place.key(MANIFEST), release.to_bytes())
         if read_release(place).digest != release.digest:
             raise IntegrityError(
-                f"{place}/{MANIFEST}: changed after it was written, so another process publishes to this location"
+                f"{place}/{MANIFEST}: changed after it was written, so another process publishes to this location. "
+                "Stop that process, then publish again"
             )
-        return True, before.extra
-    return False, before.extra
+        return True, old_inventory.extra
+    return False, old_inventory.extra
 
 
 def require_own(place: ReleaseLocation, published: Release | None, dataset: str) -> None:
@@ -187,7 +195,7 @@ def consumer_environment(place: connect.StoreAddress) -> list[str]:
 
     Empty for a folder, and for GCS, whose default credentials are enough.
     """
-    return [line for line in connect.consumer_lines(place) if line.partition("=")[0] in CONSUMER_VARIABLES]
+    return [line for line in connect.list_consumer_lines(place) if line.partition("=")[0] in CONSUMER_VARIABLES]
 
 
 def consumer_code(place: ReleaseLocation) -> str:

@@ -14,9 +14,9 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, megatron_spec
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
-from dataprep_assets.pipelines.schedule.pending_changes import pending, pending_lines
-from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, schedule_spec
-from dataprep_assets.serving.sampler.changes import revision_lines
+from dataprep_assets.pipelines.schedule.pending_changes import describe_pending_changes, find_pending_changes
+from dataprep_assets.pipelines.schedule.schedule_artifact import load_current_schedule, schedule_spec
+from dataprep_assets.serving.sampler.changes import describe_revisions
 from dataprep_assets.serving.sampler.simulation import simulation_lines
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
 
@@ -40,11 +40,11 @@ class ScheduleDataset(Dataset):
     def standing_lines(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:
             return []
-        return pending_lines(self.declaration, store, present_schedule(self.declaration, store))
+        return describe_pending_changes(self.declaration, store, load_current_schedule(self.declaration, store))
 
     def pending(self, store: ArtifactStore) -> Iterator[Remark]:
         if store.receipt(self.product(store)) is not None:
-            yield from pending(self.declaration, store, present_schedule(self.declaration, store))
+            yield from find_pending_changes(self.declaration, store, load_current_schedule(self.declaration, store))
 
     def last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
         if (receipt := store.receipt(self.product(store))) is None:
@@ -56,7 +56,7 @@ class ScheduleDataset(Dataset):
             splits=[
                 SplitCounts(
                     split=source.name,
-                    # the file has one 8-byte uint64 per document, so its size gives the number of documents
+                    # the file has one uint64 (8 bytes) per document, so its size gives the number of documents
                     documents=sum(sizes[f"{documents_folder(shard.content)}/{ENDS}"] for shard in source.shards) // 8,
                     tokens=sum(shard.tokens for shard in source.shards),
                 )
@@ -69,7 +69,7 @@ class ScheduleDataset(Dataset):
         if store.receipt(self.product(store)) is None:
             return [f"{name}: no schedule yet"]
         data = TrainingData(store, name)
-        return [*revision_lines(data.schedule), *simulation_lines(data.sampler), *self.standing_lines(store)]
+        return [*describe_revisions(data.schedule), *simulation_lines(data.sampler), *self.standing_lines(store)]
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:
@@ -79,6 +79,6 @@ class ScheduleDataset(Dataset):
         if self.declaration.megatron is not None and (receipt := store.receipt(indices)) is not None:
             lines.append(
                 f"Megatron-LM: cp -r {quote(store.location(indices))}/. CACHE; "
-                f"{MegatronFacts.of(receipt).arguments} --data-cache-path CACHE"
+                f"{MegatronFacts.from_receipt(receipt).arguments} --data-cache-path CACHE"
             )
         return lines

@@ -7,30 +7,43 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration, resolve_path
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.serving.sampler.training_schedule import Samples
 
 REVISIONS = "revisions.json"
 
 
-class ScheduleSource(Declared):
-    """A source of the schedule: a split of a corpus, a release or a pretraining blend."""
+class ScheduleSource(DeclarationModel):
+    """A source of the schedule: a split of a corpus or release, or a pretraining blend."""
 
     dataset: str = Field(description="Name of a corpus, a release or a pretraining blend in the same storage.")
     blend: bool = Field(
-        False, description="The source is a blend: each of its datasets becomes a source with its weight in the blend."
+        False,
+        description=(
+            "Whether `dataset` is a blend. Each of the blend's datasets then becomes a source, with its weight "
+            "in the blend."
+        ),
     )
-    split: str = Field("train", description="Its split.")
+    split: str = Field("train", description="Split to read.")
     name: str | None = Field(
-        None, description="Name in the schedule, which identifies its order; default: the dataset's."
+        None,
+        description=(
+            "Name of the source in the schedule. It must not change, because it identifies the source's order. "
+            "Default: the name of the dataset."
+        ),
     )
     weight: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="Relative share of the samples. Either all sources have one or none (default: their tokens).",
+        description=(
+            "Share of the samples, relative to the weights of the other sources. Set it for all sources or for "
+            "none. Default: the source's number of tokens."
+        ),
     )
-    epochs: int | None = Field(None, ge=1, description="How often all of it may be read; default: any number of times.")
+    epochs: int | None = Field(
+        None, ge=1, description="Maximum number of times that the source is read. Default: no limit."
+    )
 
     @property
     def called(self) -> str:
@@ -38,61 +51,75 @@ class ScheduleSource(Declared):
         return self.name or self.dataset
 
 
-class MegatronIndices(Declared):
-    """Index files that let Megatron-Core's data sets read the schedule."""
+class MegatronIndices(DeclarationModel):
+    """Index files with which Megatron-Core's dataset classes read the schedule."""
 
-    random_seed: int = Field(1234, ge=0, description="Megatron-LM's `--seed`, which is part of the file names.")
-    # a mapping keeps the order of its keys, because the order also decides the files' names
+    random_seed: int = Field(
+        1234, ge=0, description="Value of Megatron-LM's `--seed`, which is part of the file names."
+    )
+    # a mapping, because it keeps the order of its keys, which also decides the files' names
     tokenizer: Mapping[str, str | tuple[str, ...]] = Field(
-        description="`unique_identifiers` of the trainer's tokenizer, which are part of the file names: see "
-        "`tokenizer` in any `description.txt` that the trainer wrote."
+        description=(
+            "`unique_identifiers` of the trainer's tokenizer, which are part of the file names. Copy them from "
+            "`tokenizer` in a `description.txt` that the trainer wrote."
+        )
     )
     artifacts: str | None = Field(
-        None, description="Location of the artifacts as the trainer sees it; default: the storage location."
+        None, description="Storage location on the trainer's machine. Default: the same location as on this machine."
     )
 
 
 class ScheduleDeclaration(DatasetDeclaration):
     """The data that a training run reads at each step."""
 
-    sources: tuple[ScheduleSource, ...] = Field(description="Sources of the run.")
+    sources: tuple[ScheduleSource, ...] = Field(description="Datasets that the training run reads.")
     sequence_length: int = Field(ge=1, description="Tokens per sample.")
-    batch: int = Field(ge=1, description="Samples per step, over all ranks.")
-    steps: int | None = Field(None, ge=1, description="Steps of the whole run.")
-    # the type is float, because YAML parses 5.0e+10 as a float
+    batch: int = Field(ge=1, description="Samples per step, across all ranks.")
+    steps: int | None = Field(None, ge=1, description="Number of steps of the whole run. Required without `tokens`.")
+    # float, because YAML parses 5.0e+10 as a float
     tokens: float | None = Field(
-        None, ge=1, allow_inf_nan=False, description="Tokens of the whole run, instead of `steps`."
+        None, ge=1, allow_inf_nan=False, description="Number of tokens of the whole run. Required without `steps`."
     )
     samples: Samples = Field(
         "windows",
-        description="`windows`: consecutive tokens, with a shorter last sample per shard. `documents`: whole documents "
-        "packed together; longer ones are cut.",
+        description=(
+            "How samples are cut. `windows`: consecutive tokens; the last sample of a shard may be shorter. "
+            "`documents`: whole documents packed together; documents longer than a sample are split."
+        ),
     )
     seed: int = Field(0, ge=0, description="Seed for the order of the samples.")
     revisions: Path | None = Field(
         None,
-        description="Revisions of the schedule, written by `dataprep schedule`; default: `revisions.json` next to this "
-        "YAML.",
+        description=(
+            "File with the schedule's revisions, which `dataprep schedule` writes. Default: `revisions.json` "
+            "next to this YAML."
+        ),
     )
     most_epochs: int = Field(
-        4, ge=1, description="Warn if a source is read more often than this by the end of the run."
+        4,
+        ge=1,
+        description="Maximum number of times that a source is read by the end of the run. A check warns above it.",
     )
 
     megatron: MegatronIndices | None = Field(
-        None, description="Also write the schedule as Megatron-Core's index files, for the view `megatron`."
+        None,
+        description=(
+            "Also writes the schedule as index files for Megatron-Core, which reads them with the view "
+            "`megatron`. Default: no index files."
+        ),
     )
 
     @field_validator("sources")
     @classmethod
-    def _weighed_alike(cls, sources: tuple[ScheduleSource, ...]) -> tuple[ScheduleSource, ...]:
-        # `min_length` would also report an error for a list whose only source is invalid
+    def _require_equal_weighting(cls, sources: tuple[ScheduleSource, ...]) -> tuple[ScheduleSource, ...]:
+        # not `min_length`, which would also report an error for a list whose only source is invalid
         if not sources:
             raise ValueError("must not be empty. Name at least one source")
         if len({source.weight is None for source in sources}) > 1:
-            raise ValueError("weights: either all sources have one or none")
+            raise ValueError("weights: set a weight for every source or for none")
         names = [source.called for source in sources]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two sources have the name {twice[0]}. Set a different `name` for one of them")
+        if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two sources have the name {repeated_names[0]}. Set a different `name` for one of them")
         return sources
 
     @model_validator(mode="after")
@@ -100,7 +127,7 @@ class ScheduleDeclaration(DatasetDeclaration):
         if self.steps is not None and self.tokens is not None:
             raise ValueError("`steps` cannot be combined with `tokens`. Remove one of them")
         if self.steps is None and self.tokens is None and all(source.epochs is None for source in self.sources):
-            raise ValueError("the run never ends. Set `steps` or `tokens`, or `epochs` of a source")
+            raise ValueError("the run never ends. Set `steps`, `tokens`, or `epochs` of a source")
         if self.megatron is not None and self.samples != "windows":
             raise ValueError(
                 "megatron: cannot be combined with `samples: documents`, because it needs consecutive tokens. "
@@ -108,11 +135,11 @@ class ScheduleDeclaration(DatasetDeclaration):
             )
         if self.megatron is not None and (blends := [source.dataset for source in self.sources if source.blend]):
             raise ValueError(
-                f"megatron: needs the view `megatron` of corpora, which the blend {blends[0]} does not have. Declare "
+                f"megatron: the blend {blends[0]} has no view `megatron`. Declare "
                 "its texts as corpora, each with its weight, or remove `megatron`"
             )
         return self
 
-    def located(self, folder: Path) -> Self:
-        declaration = super().located(folder)
+    def resolve_paths(self, folder: Path) -> Self:
+        declaration = super().resolve_paths(folder)
         return declaration.model_copy(update={"revisions": resolve_path(self.revisions or Path(REVISIONS), folder)})

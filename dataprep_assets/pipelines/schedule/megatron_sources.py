@@ -1,4 +1,4 @@
-"""Inputs of a schedule's Megatron indices: the blend in Megatron's terms, and its documents.
+"""Inputs of a schedule's Megatron indices: the blend as Megatron describes it, and its documents.
 
 Entry point: `open_indexed`.
 """
@@ -25,42 +25,42 @@ VIEW, COMBINED = "megatron_bins", "combined_bins"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Indexed:
-    """Inputs of the indices: the schedule, its blend in Megatron's terms, and the samples of each source."""
+class IndexInputs:
+    """Inputs of the indices: the schedule, its blend as Megatron describes it, and the samples of each source."""
 
     data: TrainingData
     blend: TrainBlend
     samples: list[SourceSamples]
 
 
-def prefixes(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> tuple[str, ...]:
+def list_prefixes(declaration: ScheduleDeclaration, indices: MegatronIndices, store: ArtifactStore) -> tuple[str, ...]:
     """Return the prefix of each source's `.bin` and `.idx` pair, as it is passed to the trainer."""
     views = [Artifact(dataset=source.dataset, name=VIEW) for source in declaration.sources]
-    where = [
-        # the spelling must be the trainer's, because a prefix with an extra slash changes the files' names
-        store.location(view) if wanted.artifacts is None else f"{wanted.artifacts.rstrip('/')}/{view.dataset}/{VIEW}"
+    locations = [
+        # use the trainer's spelling, because a prefix with an extra slash changes the files' names
+        store.location(view) if indices.artifacts is None else f"{indices.artifacts.rstrip('/')}/{view.dataset}/{VIEW}"
         for view in views
     ]
-    return tuple(f"{location}/{source.split}" for location, source in zip(where, declaration.sources, strict=True))
+    return tuple(f"{location}/{source.split}" for location, source in zip(locations, declaration.sources, strict=True))
 
 
-def open_indexed(declaration: ScheduleDeclaration, wanted: MegatronIndices, store: ArtifactStore) -> Indexed:
-    """Return the present schedule with the samples of its sources' views.
+def open_indexed(declaration: ScheduleDeclaration, indices: MegatronIndices, store: ArtifactStore) -> IndexInputs:
+    """Return the current schedule with the samples of its sources' views.
 
     Raises MissingArtifactError for a source without the view; ConfigError if the sources or their shards differ from
     the schedule's, and for a schedule of whole documents.
     """
     data = TrainingData(store, declaration.dataset)
     revision = data.schedule.revisions[-1]
-    where = {
+    locations = {
         source.called: prefix
-        for source, prefix in zip(declaration.sources, prefixes(declaration, wanted, store), strict=True)
+        for source, prefix in zip(declaration.sources, list_prefixes(declaration, indices, store), strict=True)
     }
-    # the order must also be equal, because prefixes and weights are paired by position below
-    if [source.name for source in revision.sources] != list(where):
+    # the order must be equal too, because prefixes and weights are paired by position below
+    if [source.name for source in revision.sources] != list(locations):
         raise ConfigError(
             f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in revision.sources)}, but "
-            f"the declaration has {', '.join(where)}. {_revise(declaration)}"
+            f"the declaration has {', '.join(locations)}. {_revise(declaration)}"
         )
     if revision.samples != "windows":
         raise ConfigError(
@@ -68,25 +68,24 @@ def open_indexed(declaration: ScheduleDeclaration, wanted: MegatronIndices, stor
             "documents. Remove `megatron` or `samples: documents`"
         )
     blend = TrainBlend(
-        prefixes=tuple(where.values()),
+        prefixes=tuple(locations.values()),
         weights=tuple(source.share for source in revision.sources),
         samples=data.sampler.samples,
         sequence_length=revision.sequence_length,
-        random_seed=wanted.random_seed,
-        tokenizer=wanted.tokenizer,
+        random_seed=indices.random_seed,
+        tokenizer=indices.tokenizer,
     )
     ends = [_ends(declaration, source, store) for source in revision.sources]
     samples = [
         SourceSamples(data.sampler, source, document_ends)
         for source, document_ends in zip(revision.sources, ends, strict=True)
     ]
-    return Indexed(data=data, blend=blend, samples=samples)
+    return IndexInputs(data=data, blend=blend, samples=samples)
 
 
 def _revise(declaration: ScheduleDeclaration) -> str:
     return (
-        f"To train on the current declaration from step N on, run: dataprep schedule {declaration.dataset} "
-        "--from-step N"
+        f"To train on the current declaration from step N, run: dataprep schedule {declaration.dataset} --from-step N"
     )
 
 
@@ -96,21 +95,21 @@ def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore
     Raises ConfigError if the view's shards are not the schedule's shards.
     """
     name = declaration.dataset
-    _, shard_contents = view_of(name, source.name, source.dataset, source.split, store)
+    _, shard_contents = find_view(name, source.name, source.dataset, source.split, store)
     if shard_contents != {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}:
         raise ConfigError(
-            f"{name}: source {source.name}: the view {source.dataset}/{VIEW} was built from other shards than the "
-            f"schedule reads. {_revise(declaration)}; or rebuild the view: dataprep run {source.dataset}"
+            f"{name}: source {source.name}: the view {source.dataset}/{VIEW} was built from different shards than the "
+            f"schedule reads. {_revise(declaration)}. To rebuild the view, run: dataprep run {source.dataset}"
         )
     file = f"{source.split}.idx"
     index = megatron.read_idx(store.local(Artifact(dataset=source.dataset, name=VIEW), [file]) / file)
     return np.cumsum(index.lengths, dtype=np.uint64)
 
 
-def view_of(
-    name: str, called: str, dataset: str, split: str, store: ArtifactStore
+def find_view(
+    name: str, view_name: str, dataset: str, split: str, store: ArtifactStore
 ) -> tuple[Receipt, Mapping[str, str] | None]:
-    """Return a source's view and the contents of its shards; None for the contents if the split was rebuilt since.
+    """Return a source's view and the contents of its shards; the contents are None if the split was rebuilt later.
 
     Raises MissingArtifactError if the view or the combined split is missing.
     """
@@ -118,8 +117,8 @@ def view_of(
     view, combined = (store.receipt(artifact) for artifact in artifacts)
     if view is None or combined is None:
         raise MissingArtifactError(
-            f"{name}: source {called}: missing: {artifacts[0]}. Megatron needs a corpus with `megatron` among its "
-            f"`views`. Run: dataprep run {dataset}"
+            f"{name}: source {view_name}: {artifacts[0]} is missing. Add `megatron` to the `views` of the corpus, and "
+            f"run: dataprep run {dataset}"
         )
     is_of_it = (view.recipe or {}).get("upstream", {}).get(f"{COMBINED}/{split}") == combined.content
     return view, (combined.recipe or {}).get("upstream", {}) if is_of_it else None

@@ -1,14 +1,14 @@
 """Artifact `<dataset>/schedule`: the schedule, and the documents of every shard that it names.
 
-The first revision is built from the declaration and the present sources. Later revisions are written only by
+The first revision is built from the declaration and the current sources. Later revisions are written only by
 `dataprep schedule`, to a file next to the YAML. A run that finds different data therefore cannot change the schedule.
 
 `schedule.json` contains the schedule. `documents/<content>/` contains the document ends, ids and rows of a shard, which
 are linked from the shard's artifact while it exists. Its `shard.json` lists the source files of the rows, and the files
-whose digest is the shard's content. With it, the copies can be verified after the shard was removed. `packs/` contains
+whose digest is the shard's content. It allows the copies to be verified after the shard is removed. `packs/` contains
 the packs of whole documents.
 
-Entry points: `schedule_spec`, `present_schedule`, `revise_schedule`.
+Entry points: `schedule_spec`, `load_current_schedule`, `revise_schedule`.
 """
 
 import json
@@ -19,13 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.bounds import json_of
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
-from dataprep_assets.engine.artifact.losses import Loss, unbalanced_lines
-from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.bounds import load_untrusted_json
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.losses import Loss, find_unbalanced_lines
+from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, DatasetInput
-from dataprep_assets.engine.checks.check import Check, Finding, at_level, draw_documents, samples_of, verdict
+from dataprep_assets.engine.checks.check import (
+    Check,
+    Finding,
+    build_verdict,
+    choose_sample_count,
+    draw_documents,
+    set_level,
+)
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome
@@ -46,7 +53,7 @@ from dataprep_assets.serving.sampler.next_revision import RevisionRequest, add_r
 from dataprep_assets.serving.sampler.packs import pack_bytes, pack_shard
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.seen import SHARD
-from dataprep_assets.serving.sampler.simulation import simulate
+from dataprep_assets.serving.sampler.simulation import simulate_reads
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
 from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory
 from dataprep_assets.stores.files import digest_value
@@ -66,7 +73,7 @@ class ScheduleFacts(Facts):
     steps: int
     digest: str
     sensitive: bool = False
-    """Whether the copies that a trainer makes are closed to others; left out where they are not."""
+    """Whether the copies that a trainer makes are private; omitted if they are not."""
 
 
 def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
@@ -75,7 +82,7 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
         declaration=declaration,
         name=SCHEDULE_ARTIFACT,
         version=VERSION,
-        description="The data that a training run reads at each step, and the documents needed to trace it.",
+        description="The data that a training run reads at each step, with an index of its documents.",
         kinds={"json", "file"},
         inputs=tuple(
             DatasetInput(dataset=source.dataset, name="blend", advice="Remove `blend: true` from it")
@@ -85,22 +92,22 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
             )
             for source in declaration.sources
         ),
-        recipes=lambda store, _: [_recipe(declaration, present_schedule(declaration, store))],
+        recipes=lambda store, _: [_build_recipe(declaration, load_current_schedule(declaration, store))],
         build=lambda request: [Outcome.from_receipt(*build_schedule(declaration, request.store))],
-        metadata=partial(_metadata, declaration),
-        losses=lambda store, _: _losses(declaration, store),
-        rows=lambda receipt: ScheduleFacts.of(receipt).steps,
+        metadata=partial(_build_metadata, declaration),
+        losses=lambda store, _: _find_losses(declaration, store),
+        rows=lambda receipt: ScheduleFacts.from_receipt(receipt).steps,
         check_groups=(
             WholeChecks(
-                checks=at_level(CHECKS, declaration.prove.level),
+                checks=set_level(CHECKS, declaration.prove.level),
                 open=lambda store, _: OpenedSchedule(declaration.artifact(SCHEDULE_ARTIFACT), store, declaration),
             ),
         ),
     )
 
 
-def present_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> ScheduleHistory:
-    """Return the present schedule: from the revisions file, else from the artifact, else a first revision.
+def load_current_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> ScheduleHistory:
+    """Return the current schedule: from the revisions file, else from the artifact, else a first revision.
 
     Raises MissingArtifactError for a source that was not built; FormatError, naming the file, for a damaged file.
     """
@@ -109,7 +116,7 @@ def present_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> 
         schedule = ScheduleHistory.read(path)
         if schedule.name != declaration.dataset:
             raise ConfigError(
-                f"{path}: belongs to the schedule {schedule.name}, not to {declaration.dataset}. Move it away"
+                f"{path}: belongs to the schedule {schedule.name}, not to {declaration.dataset}. Move the file away"
             )
         return schedule
     if store.receipt(declaration.artifact(SCHEDULE_ARTIFACT)) is not None:
@@ -120,16 +127,16 @@ def present_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> 
 def revise_schedule(
     declaration: ScheduleDeclaration,
     store: ArtifactStore,
-    before: ScheduleHistory | None,
+    history: ScheduleHistory | None,
     *,
     from_step: int = 0,
     trained: int | None = None,
 ) -> ScheduleHistory:
-    """Return the schedule with a new revision from the present declaration.
+    """Return the schedule with a new revision from the current declaration.
 
-    The new revision replaces revisions from its step on that were never built. See `revised`.
+    The new revision replaces later revisions that were never built. See `add_revision`.
     """
-    kept_history = before and _drop_unread_revisions(declaration, store, before, from_step)
+    kept_history = history and _drop_unread_revisions(declaration, store, history, from_step)
     sources, documents = find_sources(declaration, store)
     request = RevisionRequest(
         name=declaration.dataset,
@@ -137,7 +144,7 @@ def revise_schedule(
         sequence_length=declaration.sequence_length,
         seed=declaration.seed,
         samples=declaration.samples,
-        steps=_steps(declaration, kept_history, documents, from_step),
+        steps=_count_steps(declaration, kept_history, documents, from_step),
     )
     return add_revision(
         kept_history,
@@ -147,14 +154,14 @@ def revise_schedule(
         packs=documents.packs,
         from_step=from_step,
         trained=trained,
-        unmade=before.revisions[len(kept_history.revisions) :] if before and kept_history else (),
+        unmade=history.revisions[len(kept_history.revisions) :] if history and kept_history else (),
     )
 
 
 def _drop_unread_revisions(
     declaration: ScheduleDeclaration, store: ArtifactStore, schedule: ScheduleHistory, from_step: int
 ) -> ScheduleHistory:
-    """Return the schedule without unbuilt revisions that begin at `from_step` or later.
+    """Return the schedule without the unbuilt revisions that begin at `from_step` or later.
 
     An unbuilt revision is not in the artifact, so a run cannot have read it. Documents that only unbuilt revisions name
     may no longer be stored.
@@ -163,7 +170,7 @@ def _drop_unread_revisions(
         return schedule
     stored_history = TrainingData(store, declaration.dataset).schedule
     made_count = kept_count = len(stored_history.revisions)
-    # the artifact has a different history, so it does not show which of these revisions were built
+    # the artifact has a different history, so it does not show which of these revisions are built
     if schedule.first_revisions(made_count).digest != stored_history.digest:
         return schedule
     for number, revision in enumerate(schedule.revisions[made_count:], made_count + 1):
@@ -172,14 +179,14 @@ def _drop_unread_revisions(
     return schedule.first_revisions(kept_count)
 
 
-def _steps(
-    declaration: ScheduleDeclaration, before: ScheduleHistory | None, documents: ShardDocuments, from_step: int
+def _count_steps(
+    declaration: ScheduleDeclaration, history: ScheduleHistory | None, documents: ShardDocuments, from_step: int
 ) -> int | None:
     """Return the run's total number of steps. With `tokens`, the tokens read by earlier steps are subtracted first."""
     if declaration.tokens is None:
         return declaration.steps
-    read = [] if before is None else simulate(Sampler(before, documents.packs), from_step)
-    remaining = int(declaration.tokens) - sum(reading.tokens for reading in read)
+    readings = [] if history is None else simulate_reads(Sampler(history, documents.packs), from_step)
+    remaining = int(declaration.tokens) - sum(reading.tokens for reading in readings)
     return from_step + max(-(-remaining // (declaration.batch * declaration.sequence_length)), 0)
 
 
@@ -190,7 +197,7 @@ def write_revisions(declaration: ScheduleDeclaration, schedule: ScheduleHistory)
     return declaration.revisions
 
 
-def _recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Recipe:
+def _build_recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Recipe:
     last_revision = schedule.revisions[-1]
     return Recipe(
         artifact=declaration.artifact(SCHEDULE_ARTIFACT),
@@ -203,8 +210,8 @@ def _recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Reci
             "schedule": schedule.digest,
             "sensitive": declaration.sensitive,
         },
-        # the recipe has no input artifacts, because a schedule stays valid when its shards are removed or change;
-        # the check `sources_current` reports such changes
+        # The recipe has no input artifacts, because a schedule stays valid when its shards change or are removed. The
+        # check `sources_current` reports such changes.
         sources={
             f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
             for source in last_revision.sources
@@ -214,11 +221,11 @@ def _recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Reci
 
 
 def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Commit the present schedule with the documents of its shards; return the receipt and whether it was reused.
+    """Commit the current schedule with the documents of its shards. Return the receipt and whether it was reused.
 
-    Raises IntegrityError if the documents of a shard are missing from both the shard and the present artifact.
+    Raises IntegrityError if the documents of a shard are missing from both the shard and the current artifact.
     """
-    schedule = present_schedule(declaration, store)
+    schedule = load_current_schedule(declaration, store)
 
     def write(staged: Path) -> WrittenFiles:
         _, documents = find_sources(declaration, store)
@@ -230,7 +237,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
             for source in revision.sources:
                 for shard in source.shards:
                     if shard.content not in contents:
-                        joined_files += _documents(store, documents, staged, source.dataset, shard.content)
+                        joined_files += _link_documents(store, documents, staged, source.dataset, shard.content)
                         contents.add(shard.content)
                     name = packs_file(shard.content, revision.sequence_length)
                     if revision.samples == "documents" and not (staged / name).exists():
@@ -244,21 +251,21 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
             joined=tuple(joined_files),
         )
 
-    return ensure(_recipe(declaration, schedule), store, write, declaration.verify)
+    return ensure_built(_build_recipe(declaration, schedule), store, write, declaration.verify)
 
 
 def _require_whole(declaration: ScheduleDeclaration, schedule: ScheduleHistory, documents: ShardDocuments) -> None:
-    """Raise ConfigError if the schedule would fail its checks, before it replaces the present artifact."""
+    """Raise ConfigError if the schedule would fail its checks, before it replaces the current artifact."""
     for proven in (documents_complete, revisions_consistent):
         finding = proven(schedule, documents, documents.packs)
         if not finding.passed:
             raise ConfigError(
-                f"{declaration.revisions}: {finding.summary}. If it was edited by hand, undo the last change: only "
-                "`dataprep schedule` may write it"
+                f"{declaration.revisions}: {finding.summary}. If the file was edited by hand, undo the last change. "
+                "Only `dataprep schedule` may write it"
             )
 
 
-def _documents(
+def _link_documents(
     store: ArtifactStore, documents: ShardDocuments, staged: Path, dataset: str, content: str
 ) -> Iterator[JoinedFile]:
     """Link the index of a shard's documents into the staging directory."""
@@ -269,8 +276,8 @@ def _documents(
         (staged / folder).mkdir(parents=True)
         (staged / folder / SHARD).write_bytes(_shard_bytes(dataset, receipt))
     else:
-        # the shard was removed or rebuilt, so its documents come from the artifact that this build replaces
-        handle = documents.artifact_keeping(content)
+        # the shard was removed or rebuilt, so take its documents from the artifact that this build replaces
+        handle = documents.stored_artifact(content)
         artifact = handle.artifact
         parts = {r.path.rpartition("/")[2]: r for r in handle.files if r.path.startswith(f"{folder}/")}
         (staged / folder).mkdir(parents=True)
@@ -282,24 +289,24 @@ def _documents(
 
 def _shard_bytes(dataset: str, receipt: Receipt) -> bytes:
     """Return the bytes of a shard's `shard.json`."""
-    return json.dumps(_description(dataset, receipt), sort_keys=True, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(_describe_shard(dataset, receipt), sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
-def _description(dataset: str, receipt: Receipt) -> dict[str, Any]:
+def _describe_shard(dataset: str, receipt: Receipt) -> dict[str, Any]:
     return {
         "dataset": dataset,
         "shard": receipt.partition,
         **{name: receipt.facts.get(name) for name in _IDENTIFIED_BY},
         "sources": list(receipt.sources),
-        # the shard's content is the digest of this list
+        # the shard's content is this list's digest
         "files": [[record.path, record.bytes, record.sha256] for record in receipt.files],
     }
 
 
-def _rebuild_matches(opened: OpenedSchedule) -> Finding:
-    declaration, store, data = opened.declaration, opened.store, opened.data
-    receipt, samples = data.handle.receipt, samples_of(declaration.prove.level)
-    defects = [*_other_schedule(declaration, data), *_other_copies(declaration, store, data)]
+def _rebuild_matches(schedule: OpenedSchedule) -> Finding:
+    declaration, store, data = schedule.declaration, schedule.store, schedule.data
+    receipt, samples = data.handle.receipt, choose_sample_count(declaration.prove.level)
+    defects = [*_schedule_differences(declaration, data), *_copy_differences(declaration, store, data)]
     pack_files = {
         packs_file(shard.content, revision.sequence_length): (shard, revision.sequence_length)
         for revision in data.schedule.revisions
@@ -314,53 +321,56 @@ def _rebuild_matches(opened: OpenedSchedule) -> Finding:
         name = names[number]
         shard, length = pack_files[name]
         if pack_bytes(pack_shard(np.asarray(data.ends(shard), np.uint64), length)) != data.handle.read(name):
-            defects.append(f"{name} has other packs than its documents give")
-    return verdict(
+            defects.append(f"{name} differs from the packs of its documents")
+    return build_verdict(
         (f"{declaration.dataset}: {defect}" for defect in defects),
-        f"The schedule matches its receipt, with the documents of {count_of(len(_contents(data)), 'shard')}.",
+        f"The schedule matches its receipt, with the documents of "
+        f"{count_of(len(_datasets_by_content(data)), 'shard')}.",
         AGAIN,
-        facts={"shards": len(_contents(data)), "packs": len(names)},
+        facts={"shards": len(_datasets_by_content(data)), "packs": len(names)},
     )
 
 
-def _contents(data: TrainingData) -> dict[str, str]:
+def _datasets_by_content(data: TrainingData) -> dict[str, str]:
     """Return the dataset of each shard that a schedule names, by the shard's content."""
     sources = [source for revision in data.schedule.revisions for source in revision.sources]
     return {shard.content: source.dataset for source in sources for shard in source.shards}
 
 
-def _other_schedule(declaration: ScheduleDeclaration, data: TrainingData) -> Iterator[str]:
+def _schedule_differences(declaration: ScheduleDeclaration, data: TrainingData) -> Iterator[str]:
     """Yield a sentence if the stored schedule does not match its receipt."""
-    receipt, facts = data.handle.receipt, ScheduleFacts.of(data.handle.receipt)
-    # the recipe is of the stored schedule, because the file next to the YAML may have newer revisions
-    if (change := _recipe(declaration, data.schedule).difference(receipt)) is not None:
+    receipt, facts = data.handle.receipt, ScheduleFacts.from_receipt(data.handle.receipt)
+    # use the stored schedule, because the file next to the YAML may have newer revisions
+    if (change := _build_recipe(declaration, data.schedule).difference(receipt)) is not None:
         yield f"{SCHEDULE} does not match its receipt: {change.reason}"
     if data.handle.read(SCHEDULE) != data.schedule.to_bytes():
-        yield f"{SCHEDULE} is formatted differently"
+        yield f"{SCHEDULE} is not in canonical form"
     receipt_facts = (facts.revisions, facts.steps, facts.digest, facts.sensitive)
     if receipt_facts != (len(data.schedule.revisions), data.steps, data.schedule.digest, declaration.sensitive):
         yield "its receipt has different facts"
 
 
-def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: TrainingData) -> Iterator[str]:
+def _copy_differences(declaration: ScheduleDeclaration, store: ArtifactStore, data: TrainingData) -> Iterator[str]:
     """Yield a sentence for each copy of a shard's documents that does not match the content in its folder's name."""
     records = {record.path: record for record in data.handle.files}
     try:
         found_shards = find_sources(declaration, store)[1].found
     except DataprepError:  # a source was removed, but its copies can still be compared with their content
         found_shards = {}
-    for content, dataset in _contents(data).items():
+    for content, dataset in _datasets_by_content(data).items():
         folder = documents_folder(content)
         description = _parse(data.handle.read(f"{folder}/{SHARD}"))
-        # a later build may have produced the same content from source files with different names and bytes
-        if content in found_shards and _contradicts(description, _description(dataset, found_shards[content][1])):
+        # a later build may have the same content from source files with different names and bytes
+        if content in found_shards and _is_contradictory(
+            description, _describe_shard(dataset, found_shards[content][1])
+        ):
             yield f"{folder}/{SHARD} differs"
         ends = records.get(f"{folder}/{ENDS}")
         if ends is None or not _counts_documents(data.handle.receipt, description, ends.bytes / 8):
-            yield f"{folder}/{SHARD} has other document counts than the shard"
+            yield f"{folder}/{SHARD}: the document count differs from the shard"
         files = description.get("files", ())
         if digest_value(files) != content:
-            yield f"{folder}/{SHARD} lists other files than the shard"
+            yield f"{folder}/{SHARD}: the listed files differ from the shard"
             continue
         for name, size, sha256 in files:
             copy_record = records.get(f"{folder}/{name}")
@@ -371,7 +381,7 @@ def _other_copies(declaration: ScheduleDeclaration, store: ArtifactStore, data: 
 def _parse(content: bytes) -> dict[str, Any]:
     """Return the description in a `shard.json`; an empty one if it is invalid."""
     try:
-        value = json_of(content)
+        value = load_untrusted_json(content)
     except ValueError:
         return {}
     if not isinstance(value, dict) or not isinstance(sources := value.get("sources"), list):
@@ -379,38 +389,38 @@ def _parse(content: bytes) -> dict[str, Any]:
     return value if all(isinstance(line, dict) for line in sources) else {}
 
 
-def _contradicts(stored: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
-    """Return whether a stored description and the present shard's description cannot belong to the same content."""
-    if any(stored.get(name) != made[name] for name in ("dataset", *_IDENTIFIED_BY)):
+def _is_contradictory(stored_values: Mapping[str, Any], rebuilt_values: Mapping[str, Any]) -> bool:
+    """Return whether a stored description and the current shard's description cannot belong to the same content."""
+    if any(stored_values.get(name) != rebuilt_values[name] for name in ("dataset", *_IDENTIFIED_BY)):
         return True
     counts = [
         [
             (line.get("sha256"), line.get("documents"), line.get("tokens"), line.get("rows_in"))
             for line in description.get("sources", ())
         ]
-        for description in (stored, made)
+        for description in (stored_values, rebuilt_values)
     ]
     of_the_same_files = [row[0] for row in counts[0]] == [row[0] for row in counts[1]]
     return of_the_same_files and counts[0] != counts[1]
 
 
 def _counts_documents(receipt: Receipt, description: Mapping[str, Any], documents: float) -> bool:
-    """Return whether a description's source files have `documents` documents and its lines account for all rows."""
+    """Return whether a description's source files contain `documents` documents and its lines account for all rows."""
     lines = description.get("sources", ())
     try:
-        unbalanced = any(unbalanced_lines(receipt, (line for line in lines if "dropped" in line)))
+        unbalanced = any(find_unbalanced_lines(receipt, (line for line in lines if "dropped" in line)))
         return not unbalanced and sum(line["documents"] for line in lines) == documents
     except (TypeError, KeyError, AttributeError):
         return False
 
 
-def _losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:
+def _find_losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:
     """Yield the tokens per source that are not read at any step."""
     data = TrainingData(store, declaration.dataset)
-    read = {reading.source: reading for reading in simulate(data.sampler, data.steps)}
+    readings = {reading.source: reading for reading in simulate_reads(data.sampler, data.steps)}
     for source in data.schedule.revisions[-1].sources:
         tokens = sum(shard.tokens for shard in source.shards)
-        source_reading = read.get(source.name)
+        source_reading = readings.get(source.name)
         unread = (
             tokens
             if source_reading is None
@@ -421,11 +431,13 @@ def _losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[
         yield Loss(action="left out", reason="unread", count=unread, of=tokens, unit="token", part=source.name)
 
 
-def _metadata(declaration: ScheduleDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+def _build_metadata(
+    declaration: ScheduleDeclaration, store: ArtifactStore, receipt: Receipt
+) -> Mapping[str, ShownValue]:
     data = TrainingData(store, declaration.dataset)
-    # another run may have committed since the build ended
+    # another run may have published since the build ended
     if data.handle.receipt.content != receipt.content:
-        raise IntegrityError(f"{declaration.dataset}: the schedule was replaced during the run. Run it again")
+        raise IntegrityError(f"{declaration.dataset}: the schedule was replaced during the run. Run the dataset again")
     rows: Sequence[Mapping[str, str | int | float]] = [
         {
             "source": reading.source,
@@ -434,7 +446,7 @@ def _metadata(declaration: ScheduleDeclaration, store: ArtifactStore, receipt: R
             "share": round(reading.share, 4),
             "epochs": round(reading.epochs, 3),
         }
-        for reading in simulate(data.sampler, data.steps)
+        for reading in simulate_reads(data.sampler, data.steps)
     ]
     return {"steps": data.steps, "revisions": len(data.schedule.revisions), "sources": Table(tuple(rows))}
 
@@ -443,8 +455,8 @@ CHECKS = (
     *SCHEDULE_CHECKS,
     Check(
         "rebuild_matches",
-        "The schedule matches its receipt, copied documents match their shards, and repacking some or all packs "
-        "reproduces the stored ones.",
+        "The schedule matches its receipt, and its copies of documents match their shards. Packing a sample "
+        "of packs (or all packs) again reproduces them.",
         _rebuild_matches,
         samples=True,
     ),

@@ -8,44 +8,44 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, fail_on_errors, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, build_verdict, fail_on_errors
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.formats.document_index import ENDS, IDS
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.pending_changes import changed_sources, revise_line
+from dataprep_assets.pipelines.schedule.pending_changes import describe_revise_command, find_changed_sources
 from dataprep_assets.pipelines.schedule.schedule_sources import find_sources
-from dataprep_assets.serving.sampler.next_revision import DocumentEnds, DocumentsOf, changed_between
+from dataprep_assets.serving.sampler.next_revision import DocumentEnds, DocumentsOf, find_changed_ranges
 from dataprep_assets.serving.sampler.sampler import Sampler
-from dataprep_assets.serving.sampler.simulation import simulate
+from dataprep_assets.serving.sampler.simulation import simulate_reads
 from dataprep_assets.serving.sampler.source_order import Packs
 from dataprep_assets.serving.sampler.training_data import TrainingData, documents_folder
 from dataprep_assets.serving.sampler.training_schedule import Ranges, ScheduleHistory
 
 _DRAWN = 400
-"""Number of samples that the check searches for in all steps; each search takes a millisecond."""
+"""Number of samples that the check looks up in all steps; each lookup takes a millisecond."""
 AGAIN = (
-    "Run `dataprep verify` to see the damage, then restore the artifact `schedule` from a copy, because it "
+    "Run `dataprep verify` to see the damage, then restore the artifact `schedule` from a backup, because it "
     "cannot be rebuilt"
 )
 
 
 @dataclass(frozen=True)
-class OpenedInPlace(OpenedArtifact):
+class OpenedInPlaceArtifact(OpenedArtifact):
     """An opened artifact of a schedule whose files are read in place."""
 
     declaration: ScheduleDeclaration
 
     def is_intact(self, remedy: str) -> Finding:
-        """Return whether every file in the receipt exists with the listed size and SHA-256."""
+        """Check that every file in the receipt exists with the listed size and SHA-256."""
         receipt = self.receipt
         holds = (
             f"{count_of(len(receipt.files), 'file')} ({count_of(receipt.total_bytes, 'byte')}): all digests match "
             "the receipt."
         )
-        return verdict(self.store.damage(self.artifact, receipt), holds, remedy)
+        return build_verdict(self.store.damage(self.artifact, receipt), holds, remedy)
 
 
-class OpenedSchedule(OpenedInPlace):
+class OpenedSchedule(OpenedInPlaceArtifact):
     """An opened schedule artifact, the subject of the checks."""
 
     @cached_property
@@ -54,7 +54,7 @@ class OpenedSchedule(OpenedInPlace):
         return TrainingData(self.store, self.declaration.dataset)
 
 
-def _documents(data: TrainingData, content: str) -> DocumentEnds:
+def _open_documents(data: TrainingData, content: str) -> DocumentEnds:
     folder = documents_folder(content)
     has_ids = any(record.path == f"{folder}/{IDS}" for record in data.handle.files)
     ends = np.asarray(data.handle.numbers(f"{folder}/{ENDS}", "uint64")[:], np.uint64)
@@ -64,7 +64,7 @@ def _documents(data: TrainingData, content: str) -> DocumentEnds:
 
 @fail_on_errors
 def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
-    """Return whether each shard's documents have the number of tokens and samples in the schedule."""
+    """Check that each shard's documents have the number of tokens and samples in the schedule."""
     defects, shards = [], 0
     for number, revision in enumerate(schedule.revisions):
         for source in revision.sources:
@@ -72,15 +72,16 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                 shards += 1
                 documents = documents_of(shard.content)
                 tokens = int(documents.ends[-1]) if len(documents.ends) else 0
-                where = f"revision {number}: {source.name}/{shard.name}"
-                # the ends are compared, because a negative difference of uint64 would wrap to a large number
+                location = f"revision {number}: {source.name}/{shard.name}"
+                # compare the ends, because a negative difference of uint64 would wrap to a large number
                 if tokens != shard.tokens or np.any(documents.ends[1:] < documents.ends[:-1]):
                     defects.append(
-                        f"{where}: its documents have {count_of(tokens, 'token')}, but the schedule {shard.tokens}"
+                        f"{location}: its documents have {count_of(tokens, 'token')}, but the schedule {shard.tokens}"
                     )
                 if documents.ids is not None and len(documents.ids) != len(documents.ends):
                     defects.append(
-                        f"{where}: {count_of(len(documents.ids), 'id')} of {count_of(len(documents.ends), 'document')}"
+                        f"{location}: {count_of(len(documents.ids), 'id')} of "
+                        f"{count_of(len(documents.ends), 'document')}"
                     )
                 samples = -(-shard.tokens // revision.sequence_length)
                 if revision.samples == "documents":
@@ -88,15 +89,15 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                     samples = len(table.ends)
                     pack_tokens = int((table.stops - table.starts).sum()) if samples else 0
                     if pack_tokens != shard.tokens:
-                        defects.append(f"{where}: its packs have {count_of(pack_tokens, 'token')} of {shard.tokens}")
+                        defects.append(f"{location}: its packs have {count_of(pack_tokens, 'token')} of {shard.tokens}")
                 if samples != shard.samples:
-                    defects.append(f"{where}: has {count_of(samples, 'sample')}, but the schedule {shard.samples}")
-    return verdict(defects, f"{count_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
+                    defects.append(f"{location}: has {count_of(samples, 'sample')}, but the schedule {shard.samples}")
+    return build_verdict(defects, f"{count_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
 
 
 @fail_on_errors
 def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
-    """Return whether each revision of a schedule continues the previous revision, according to their documents."""
+    """Check that each revision of a schedule continues the previous revision, according to their documents."""
     defects = []
     for number, revision in enumerate(schedule.revisions):
         try:
@@ -106,13 +107,15 @@ def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, p
             defects.append(f"revision {number}: {error}")
             continue
         for source in revision.sources:
-            before = schedule.first_revisions(number).source_before(revision.first_step, source.name)
-            old = {shard.name: shard for shard in before.shards} if before is not None else {}
+            old_source = schedule.first_revisions(number).source_before(revision.first_step, source.name)
+            old = {shard.name: shard for shard in old_source.shards} if old_source is not None else {}
             for shard in source.shards:
-                then = old.get(shard.name)
+                old_content = old.get(shard.name)
                 expected_changes: tuple[Ranges, Ranges] | None = (), ()
-                if then is not None and then.content != shard.content:
-                    expected_changes = changed_between(documents_of(then.content), documents_of(shard.content))
+                if old_content is not None and old_content.content != shard.content:
+                    expected_changes = find_changed_ranges(
+                        documents_of(old_content.content), documents_of(shard.content)
+                    )
                 if (shard.removed, shard.added) != expected_changes:
                     sentence = (
                         "that its documents cannot be identified"
@@ -124,7 +127,7 @@ def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, p
                         f"{_describe_ranges(shard.removed, shard.added)}, but its documents show {sentence}"
                     )
     count = len(schedule.revisions)
-    return verdict(
+    return build_verdict(
         defects,
         f"{count_of(count, 'revision')}, each following from the previous one.",
         AGAIN,
@@ -132,13 +135,13 @@ def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, p
     )
 
 
-def _describe_ranges(removed: Ranges, added: Ranges) -> str:
-    return f"ranges of tokens: {len(removed)} removed, {len(added)} added"
+def _describe_ranges(removed_ranges: Ranges, added: Ranges) -> str:
+    return f"ranges of tokens: {len(removed_ranges)} removed, {len(added)} added"
 
 
 def read_once(sampler: Sampler, seed: int) -> Finding:
-    """Return whether samples drawn with `seed` are read once per epoch, at the step from which they were drawn."""
-    random, defects, looked = np.random.default_rng(seed), [], 0
+    """Check that samples drawn with `seed` are read once per epoch, at the step from which they were drawn."""
+    random, defects, checked_count = np.random.default_rng(seed), [], 0
     for step in np.unique(random.integers(0, sampler.end, _DRAWN)).tolist():
         rule = sampler.rule(step)
         position = int(random.integers(rule.revision.batch))
@@ -146,39 +149,44 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
         if not len(spans.row):
             defects.append(f"step {step}, position {position}: reads nothing")
         for _, number, epoch, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
-            looked += 1
+            checked_count += 1
             source = rule.revision.sources[number]
             content = source.shards[shard].content
             readings = list(sampler.readings(content, start, stop, within=(source.name, epoch)))
-            where = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
-            # a span may be found in pieces; their lengths add up to the span's if each token is read once
+            location = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
+            # a span may be found in pieces, whose lengths add up to the span's if each token is read once
             if sum(reading.stop - reading.start for reading in readings) != stop - start:
-                defects.append(f"{where}: are read {count_of(len(readings), 'time')} in epoch {epoch}")
+                defects.append(f"{location}: are read {count_of(len(readings), 'time')} in epoch {epoch}")
             elif (step, position) not in {(reading.step, reading.position) for reading in readings}:
-                defects.append(f"{where}: are not found at that step by their document")
-    holds = f"{count_of(looked, 'span')} of tokens from {count_of(sampler.end, 'step')}, each read once per epoch."
-    return verdict(defects, holds, "Do not train on it, and report a bug", facts={"spans": looked})
+                defects.append(f"{location}: are not found at that step by their document")
+    holds = (
+        f"{count_of(checked_count, 'span')} of tokens from {count_of(sampler.end, 'step')}, each read once per epoch."
+    )
+    return build_verdict(defects, holds, "Do not train on it, and report a bug", facts={"token_spans": checked_count})
 
 
-def _sources_current(opened: OpenedSchedule) -> Finding:
-    declaration, store, last_revision = opened.declaration, opened.store, opened.data.schedule.revisions[-1]
-    return verdict(
-        list(changed_sources(last_revision, find_sources(declaration, store)[0])),
+def _sources_current(schedule: OpenedSchedule) -> Finding:
+    declaration, store, last_revision = schedule.declaration, schedule.store, schedule.data.schedule.revisions[-1]
+    return build_verdict(
+        list(find_changed_sources(last_revision, find_sources(declaration, store)[0])),
         f"{count_of(len(last_revision.sources), 'source')}, unchanged since the last revision.",
-        revise_line(declaration.dataset),
+        describe_revise_command(declaration.dataset),
         warning=True,
     )
 
 
-def _repeats(opened: OpenedSchedule) -> Finding:
-    declaration, data = opened.declaration, opened.data
-    read = simulate(data.sampler, data.steps)
-    often = [reading for reading in read if reading.epochs > declaration.most_epochs]
-    return verdict(
-        [f"source {reading.source} is read {reading.epochs:.1f} times by step {data.steps}" for reading in often],
-        f"No source is read more than {max((reading.epochs for reading in read), default=0):.2f} times.",
+def _repeats_within_limit(schedule: OpenedSchedule) -> Finding:
+    declaration, data = schedule.declaration, schedule.data
+    readings = simulate_reads(data.sampler, data.steps)
+    repeated_readings = [reading for reading in readings if reading.epochs > declaration.most_epochs]
+    return build_verdict(
+        [
+            f"source {reading.source} is read {reading.epochs:.1f} times by step {data.steps}"
+            for reading in repeated_readings
+        ],
+        f"No source is read more than {max((reading.epochs for reading in readings), default=0):.2f} times.",
         "Lower its weight, or raise `most_epochs`",
-        facts={f"epochs of {reading.source}": round(reading.epochs, 4) for reading in read},
+        facts={f"epochs of {reading.source}": round(reading.epochs, 4) for reading in readings},
         warning=True,
     )
 
@@ -186,31 +194,35 @@ def _repeats(opened: OpenedSchedule) -> Finding:
 SCHEDULE_CHECKS: tuple[Check[OpenedSchedule], ...] = (
     Check(
         "files_intact",
-        "Every file in the receipt exists with its size and SHA-256.",
+        "Every file in the receipt exists, with the recorded size and SHA-256.",
         lambda opened: opened.is_intact(AGAIN),
     ),
     Check(
         "documents_complete",
-        "Recorded documents add up to the recorded tokens and samples of every shard.",
-        lambda opened: documents_complete(opened.data.schedule, partial(_documents, opened.data), opened.data.packs),
+        "In every shard, the recorded documents add up to the recorded numbers of tokens and samples.",
+        lambda opened: documents_complete(
+            opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs
+        ),
     ),
     Check(
         "revisions_consistent",
-        "Each revision continues from the previous one (recomputed shard by shard).",
-        lambda opened: revisions_consistent(opened.data.schedule, partial(_documents, opened.data), opened.data.packs),
+        "Recomputing every shard shows that each revision continues exactly where the previous one ended.",
+        lambda opened: revisions_consistent(
+            opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs
+        ),
     ),
     Check(
         "samples_read_once",
-        "Samples drawn from all steps are read only once per epoch (looked up by their documents).",
+        "No sample is read twice in an epoch (tested on samples from all steps, identified by their documents).",
         lambda opened: read_once(opened.data.sampler, opened.seed),
     ),
-    # These two checks do not block, because they compare the present declaration and sources, which are not part of
+    # These two checks do not block, because they compare the current declaration and sources, which are not part of
     # the schedule's key.
     Check("sources_current", "The sources have not changed since the last revision.", _sources_current, blocking=False),
     Check(
         "epochs_within_limit",
-        "By the end of the run, no source has been read more than `most_epochs` times.",
-        _repeats,
+        "No source is read more than `most_epochs` times by the end of the run.",
+        _repeats_within_limit,
         blocking=False,
     ),
 )

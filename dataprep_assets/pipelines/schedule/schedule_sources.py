@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.check import ledger_of
+from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.formats.document_index import ENDS, IDS, TOKEN_BINS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration, ScheduleSource
-from dataprep_assets.planning.manifest import SHARD_PLAN, read_plan, split_of
-from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource
+from dataprep_assets.planning.manifest import SHARD_PLAN, read_plan, split_name
+from dataprep_assets.serving.sampler.next_revision import CurrentSource, DocumentEnds
 from dataprep_assets.serving.sampler.packs import open_packs, pack_shard
 from dataprep_assets.serving.sampler.source_order import PackTable
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, documents_folder, packs_file
 from dataprep_assets.serving.sampler.training_schedule import SourceShard
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
-# names of a blend's artifacts are repeated here, because this package must not import the blend package
+# repeat names of a blend's artifacts here, because this package must not import the blend package
 _BLEND_PLAN, _INDEXED_BINS, _RUNS = "blend_plan", "indexed_bins", "runs"
 
 
@@ -39,7 +39,7 @@ class SourceSelection:
     shards: Sequence[Artifact]
 
 
-def parts_of(store: ArtifactStore, name: str, source: ScheduleSource) -> list[SourceSelection]:
+def select_sources(store: ArtifactStore, name: str, source: ScheduleSource) -> list[SourceSelection]:
     """Return the selections of a declared source.
 
     A corpus or a release gives one selection, with the split's shards in the order of the plan. A blend gives one
@@ -59,9 +59,9 @@ def parts_of(store: ArtifactStore, name: str, source: ScheduleSource) -> list[So
     if store.receipt(manifest) is None:
         raise _not_built_error(name, source.dataset, str(manifest))
     plan = read_plan(store.local(manifest, [SHARD_PLAN]))
-    keys = [key for key in plan if split_of(key) == source.split]
+    keys = [key for key in plan if split_name(key) == source.split]
     if not keys:
-        raise _no_split(name, source, {split_of(key) for key in plan})
+        raise _no_split_error(name, source, {split_name(key) for key in plan})
     shards = [Artifact(dataset=source.dataset, name=TOKEN_BINS, partition=key) for key in keys]
     return [SourceSelection(called=source.called, share=1.0, shards=shards)]
 
@@ -72,34 +72,34 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
         raise _not_built_error(name, source.dataset, _BLEND_PLAN)
     if (stage := plan_receipt.facts["stage"]) != "pretrain":
         raise ConfigError(
-            f"{name}: source {source.dataset} is a blend of the stage {stage}, whose rows its trainer shuffles "
-            "itself. A schedule reads only token streams: a corpus, a release, or a blend of the stage pretrain"
+            f"{name}: source {source.dataset} is a blend with `stage: {stage}`, whose rows the trainer shuffles "
+            "itself. Use a corpus, a release, or a blend with `stage: pretrain`"
         )
-    # the plan's hash selects the run, because runs of earlier plans may be stored next to it
+    # the plan's hash selects the run, because runs of earlier plans may be next to it
     run = Artifact(dataset=source.dataset, name=_RUNS, partition=plan_receipt.facts["run_hash"])
     if (run_receipt := store.receipt(run)) is None:
         raise _not_built_error(name, source.dataset, str(run))
-    if not (used := run_receipt.facts["used"].get(source.split)):
-        raise _no_split(name, source, {split for split, shards in run_receipt.facts["used"].items() if shards})
+    if not (used_shards := run_receipt.facts["used"].get(source.split)):
+        raise _no_split_error(name, source, {split for split, shards in run_receipt.facts["used"].items() if shards})
     share_of_dataset = {
         row["name"]: row["requested"] for row in run_receipt.facts["realised"] if row["split"] == source.split
     }
     shards: dict[str, list[Artifact]] = {}
-    for key in used:
+    for key in used_shards:
         artifact = Artifact(dataset=source.dataset, name=_INDEXED_BINS, partition=key)
-        shards.setdefault(split_of(key), []).append(artifact)
+        shards.setdefault(split_name(key), []).append(artifact)
     return [
         SourceSelection(called=f"{source.called}/{part}", share=share_of_dataset[part], shards=artifacts)
         for part, artifacts in shards.items()
     ]
 
 
-def _not_built_error(name: str, dataset: str, what: str) -> MissingArtifactError:
-    return MissingArtifactError(f"{name}: source {dataset}: not built yet: {what}. Run: dataprep run {dataset}")
+def _not_built_error(name: str, dataset: str, noun: str) -> MissingArtifactError:
+    return MissingArtifactError(f"{name}: source {dataset}: not built yet: {noun}. Run: dataprep run {dataset}")
 
 
-def _no_split(name: str, source: ScheduleSource, there: Collection[str]) -> ConfigError:
-    names = ", ".join(sorted(there))
+def _no_split_error(name: str, source: ScheduleSource, available_splits: Collection[str]) -> ConfigError:
+    names = ", ".join(sorted(available_splits))
     return ConfigError(f"{name}: source {source.dataset}: unknown split {source.split!r}. Available: {names}")
 
 
@@ -117,20 +117,20 @@ class ShardDocuments:
     """Documents and packs of shards, by the shards' content.
 
     The documents of a shard in `found` are read from the shard. All other documents are read from the copies in the
-    schedule's present artifact.
+    schedule's current artifact.
     """
 
     store: ArtifactStore
     name: str
     found: dict[str, tuple[Artifact, Receipt]] = field(default_factory=dict)
-    # the key is content and sample length; `packs` fills this cache, which lives as long as the object
+    # by content and sample length; `packs` fills this cache, which lives as long as the object
     _packs: dict[tuple[str, int], PackTable] = field(default_factory=dict)
 
     @property
     def schedule_artifact(self) -> ArtifactHandle | None:
         """Present artifact of the schedule; None if it was not built."""
         artifact = Artifact(dataset=self.name, name=SCHEDULE_ARTIFACT)
-        return None if self.store.receipt(artifact) is None else ArtifactHandle.of(self.store, artifact)
+        return None if self.store.receipt(artifact) is None else ArtifactHandle.from_store(self.store, artifact)
 
     def __call__(self, content: str) -> DocumentEnds:
         """Return the document ends and ids of a shard."""
@@ -138,12 +138,12 @@ class ShardDocuments:
             artifact, receipt = self.found[content]
             handle, folder = ArtifactHandle(self.store, artifact, receipt), ""
         else:
-            handle, folder = self.artifact_keeping(content), f"{documents_folder(content)}/"
+            handle, folder = self.stored_artifact(content), f"{documents_folder(content)}/"
         names = {record.path for record in handle.files}
-        ids = _numbers(handle, f"{folder}{IDS}") if f"{folder}{IDS}" in names else None
-        return DocumentEnds(ends=_numbers(handle, f"{folder}{ENDS}"), ids=ids)
+        ids = _open_numbers(handle, f"{folder}{IDS}") if f"{folder}{IDS}" in names else None
+        return DocumentEnds(ends=_open_numbers(handle, f"{folder}{ENDS}"), ids=ids)
 
-    def artifact_keeping(self, content: str) -> ArtifactHandle:
+    def stored_artifact(self, content: str) -> ArtifactHandle:
         """Return the schedule's artifact; raise IntegrityError if it has no copy of this shard's documents."""
         handle = self.schedule_artifact
         if handle is None or not any(record.path.startswith(documents_folder(content)) for record in handle.files):
@@ -165,14 +165,14 @@ class ShardDocuments:
         return self._packs[key]
 
 
-def _numbers(handle: ArtifactHandle, name: str) -> NDArray[np.uint64]:
+def _open_numbers(handle: ArtifactHandle, name: str) -> NDArray[np.uint64]:
     return np.asarray(handle.numbers(name, "uint64")[:], np.uint64)
 
 
 def find_sources(
     declaration: ScheduleDeclaration, store: ArtifactStore
-) -> tuple[Sequence[FoundSource], ShardDocuments]:
-    """Return the present state of the declared sources, and the documents of their shards.
+) -> tuple[Sequence[CurrentSource], ShardDocuments]:
+    """Return the current state of the declared sources, and the documents of their shards.
 
     Raises MissingArtifactError for a source that was not built.
     """
@@ -180,27 +180,27 @@ def find_sources(
     for source in declaration.sources:
         parts = [
             (part, _require_receipts(store, declaration.dataset, part))
-            for part in parts_of(store, declaration.dataset, source)
+            for part in select_sources(store, declaration.dataset, source)
         ]
         everything = [pair for _, pairs in parts for pair in pairs]
         documents.found.update({receipt.content: (artifact, receipt) for artifact, receipt in everything})
-        tokens = {artifact: ledger_of(receipt).tokens for artifact, receipt in everything}
+        tokens = {artifact: require_ledger(receipt).tokens for artifact, receipt in everything}
         first_receipt = everything[0][1]
-        # this compares the shards within one source; a new revision compares the sources with each other
+        # compare the shards within one source; a new revision compares the sources with each other
         for _, receipt in everything:
             if receipt.inputs["tokenizer"] != first_receipt.inputs["tokenizer"]:
                 raise IntegrityError(
                     f"{declaration.dataset}: source {source.called}: {first_receipt.partition} and {receipt.partition} "
                     f"were built with different tokenizers. Run: dataprep run {source.dataset}"
                 )
-        # the minimum is 1, because weights must be positive and a source may have 0 tokens
+        # at least 1, because weights must be positive and a source may have 0 tokens
         weight = source.weight or max(sum(tokens.values()), 1)
         sources += [
-            FoundSource(
+            CurrentSource(
                 name=part.called,
                 dataset=source.dataset,
                 split=source.split,
-                dtype=TokenBinsFacts.of(first_receipt).dtype,
+                dtype=TokenBinsFacts.from_receipt(first_receipt).dtype,
                 tokenizer=first_receipt.inputs["tokenizer"],
                 weight=weight * part.share,
                 shards=tuple(

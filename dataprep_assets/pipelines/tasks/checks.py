@@ -1,6 +1,6 @@
 """Checks of task folders: files against their receipt, rows against the declared schema, and conflicts.
 
-Checks read the present folder, no matter how its files got there. A check has one finding for all task folders of a
+Checks read the current folder, no matter how its files got there. A check has one finding for all task folders of a
 declaration, and its table shows which tasks may be trained on. Messages contain files, lines and keys, never a value of
 a row. For sensitive data they contain only the contract's keys.
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic_core import SchemaValidator, ValidationError
 
-from dataprep_assets.engine.checks.check import Check, Finding, Row, first_of, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, Row, build_verdict, join_first
 from dataprep_assets.engine.checks.verdicts import CheckedSpec, WholeChecks
 from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.fields import value_at
@@ -28,15 +28,15 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.tasks.contract import ChoiceGroup, FileSpec, Split
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.file_placement import MODE
-from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts, find_conflicts, read_source, recipe_of
+from dataprep_assets.pipelines.tasks.migration import TaskFolderFacts, build_task_recipe, find_conflicts, read_source
 from dataprep_assets.pipelines.tasks.record import MigratedFile, MigrationRecord, read_record, row_ids
-from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
-from dataprep_assets.sources.readers.contents import no_text
-from dataprep_assets.sources.readers.unreadable import shape_of
+from dataprep_assets.pipelines.tasks.routes import TaskRoute, find_route
+from dataprep_assets.sources.readers.contents import detect_non_text
+from dataprep_assets.sources.readers.unreadable import detect_file_shape
 from dataprep_assets.stores.files import OTHERS, sha256_file
 
 FILES, ROWS, CONFLICT = "files_match_receipt", "rows_match_schema", "no_conflict"
-_CORRECT = "Correct the file in the old project, or choose another version, and migrate again"
+_CORRECT = "Correct the file in the old project, or choose a different version, and migrate again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class _TaskFolders:
     def faults(self) -> Mapping[str, Mapping[str, Sequence[Fault]]]:
         """The faults of each task folder, by check."""
         examined_keys = [p for p in self.every if p in self.examined or _is_migrated(self.declaration, self.store, p)]
-        return {p: self._faults_of(p) for p in examined_keys}
+        return {p: self._find_faults(p) for p in examined_keys}
 
-    def _faults_of(self, partition: str) -> Mapping[str, Sequence[Fault]]:
+    def _find_faults(self, partition: str) -> Mapping[str, Sequence[Fault]]:
         faults_by_check = check_task(self.declaration, self.store, partition)
         if not self.declaration.tasks[partition.partition(".")[0]].optional:
             return faults_by_check
@@ -74,7 +74,7 @@ class _TaskFolders:
     def finding(self, name: str, remedy: str) -> Finding:
         """Return the finding of one check."""
         tasks = {p: faults_by_check[name] for p, faults_by_check in self.faults.items() if name in faults_by_check}
-        return _finding(tasks, [p for p in self.every if p not in self.faults], remedy)
+        return _build_finding(tasks, [p for p in self.every if p not in self.faults], remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +88,9 @@ class _TaskChecks(WholeChecks[_TaskFolders]):
         return ((name, finding) for name, finding in findings if finding.facts["tasks"])
 
 
-def task_checks(declaration: TaskMigrationDeclaration, every: Sequence[str]) -> WholeChecks[_TaskFolders]:
-    """Return the checks of all task folders of a declaration, with the partitions in `every`."""
-    return _TaskChecks(checks=CHECKS, open=partial(_TaskFolders, declaration, every))
+def task_checks(declaration: TaskMigrationDeclaration, task_ids: Sequence[str]) -> WholeChecks[_TaskFolders]:
+    """Return the checks of all task folders of a declaration, with the partitions in `task_ids`."""
+    return _TaskChecks(checks=CHECKS, open=partial(_TaskFolders, declaration, task_ids))
 
 
 def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> bool:
@@ -100,7 +100,7 @@ def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
         return True  # a damaged receipt fails
 
 
-def _finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remedy: str) -> Finding:
+def _build_finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remedy: str) -> Finding:
     """Return one finding over tasks: a warning if all faults only warn. `waiting` tasks were never migrated."""
     faults = [(p, fault) for p, task_faults in tasks.items() for fault in task_faults]
     faults.sort(key=lambda one: one[1].warns)  # the sort is stable, so files and lines stay in order
@@ -108,16 +108,16 @@ def _finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remed
         p: "passes" if not task_faults else "warns" if all(f.warns for f in task_faults) else "fails"
         for p, task_faults in tasks.items()
     }
-    bad = sorted((p for p in tasks if tasks[p]), key=lambda p: verdicts[p])
+    bad_tasks = sorted((p for p in tasks if tasks[p]), key=lambda p: verdicts[p])
     rows: list[Row] = [
-        {"task": p, "verdict": verdicts[p], "defects": len(tasks[p]), "what": _first_of(tasks[p])}
-        for p in [*bad, *(p for p in tasks if not tasks[p])]
+        {"task": p, "verdict": verdicts[p], "defects": len(tasks[p]), "first_defect": _describe_first(tasks[p])}
+        for p in [*bad_tasks, *(p for p in tasks if not tasks[p])]
     ]
     rows += [{"task": p, "verdict": "not migrated yet"} for p in waiting]
-    return verdict(
+    return build_verdict(
         (f"{p}: {fault.text}" for p, fault in faults),
-        f"{count_of(len(tasks), 'task')} without faults: {first_of(tasks, 6)}.",
-        f"{remedy}. Tasks with faults: {first_of(bad, 6)}",
+        f"{count_of(len(tasks), 'task')} without faults: {join_first(tasks, 6)}.",
+        f"{remedy}. Tasks with faults: {join_first(bad_tasks, 6)}",
         facts={
             "tasks": len(tasks),
             "tasks_failed": sum(v == "fails" for v in verdicts.values()),
@@ -129,7 +129,7 @@ def _finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remed
     )
 
 
-def _first_of(faults: Sequence[Fault]) -> str:
+def _describe_first(faults: Sequence[Fault]) -> str:
     return min(faults, key=lambda fault: fault.warns).text if faults else ""
 
 
@@ -138,14 +138,14 @@ def check_task(
 ) -> Mapping[str, Sequence[Fault]]:
     """Return the faults of one task folder by check, without checks that have nothing to examine."""
     try:
-        folder = _TaskFolder(declaration, store, route_of(declaration, partition))
+        folder = _TaskFolder(declaration, store, find_route(declaration, partition))
     except DataprepError as error:
         return {FILES: [Fault(str(error))]}
     faults = {FILES: _collect_faults(folder.file_faults())}
     if folder.rows:
         faults[ROWS] = _collect_faults(folder.row_faults())
     if folder.route.target.exists():
-        faults[CONFLICT] = _collect_faults(folder.conflict_faults())
+        faults[CONFLICT] = _collect_faults(folder.find_conflict_faults())
     return faults
 
 
@@ -175,22 +175,22 @@ class _TaskFolder:
         artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
         receipt = self.store.receipt(artifact)
         if receipt is None:
-            where = "" if self.route.target.exists() else f": {self.route.target} is missing"
-            raise DataprepError(f"was never migrated{where}. Materialize it")
+            location = "" if self.route.target.exists() else f": {self.route.target} is missing"
+            raise DataprepError(f"not migrated yet{location}. Build this partition")
         record = read_record(self.store.local(artifact))
-        recipe = None if record is None else recipe_of(artifact, record)
+        recipe = None if record is None else build_task_recipe(artifact, record)
         if (
             record is None
             or recipe is None
-            or (receipt.key, TaskFolderFacts.of(receipt), dict(receipt.inputs))
+            or (receipt.key, TaskFolderFacts.from_receipt(receipt), dict(receipt.inputs))
             != (
                 recipe.key,
-                TaskFolderFacts.of_record(record),
+                TaskFolderFacts.from_record(record),
                 {file.source: file.sha256 for file in record.files},
             )
         ):
             raise DataprepError(
-                f"{self.store.location(artifact)}: receipt and record contradict each other. Migrate again"
+                f"{self.store.location(artifact)}: the receipt and the migration record do not match. Migrate again"
             )
         return record
 
@@ -198,7 +198,7 @@ class _TaskFolder:
     def rows(self) -> Mapping[Split, TaskRows]:
         """The rows of every readable file."""
         rows = {}
-        for split, spec in self._files():
+        for split, spec in self._list_files():
             path = self.route.target / spec.name
             try:
                 if path.is_file():
@@ -207,7 +207,7 @@ class _TaskFolder:
                 continue  # the check of files reports the reason
         return rows
 
-    def _files(self) -> Iterator[tuple[Split, FileSpec]]:
+    def _list_files(self) -> Iterator[tuple[Split, FileSpec]]:
         return ((split, self.route.contract.files[split]) for split in self.route.contract.splits)
 
     # --- files
@@ -215,21 +215,21 @@ class _TaskFolder:
     def file_faults(self) -> Iterator[Fault]:
         """Yield the differences from the record, and required files that are missing."""
         details = {a.name: a.detail for a in self.record.absent}
-        for _, spec in self._files():
+        for _, spec in self._list_files():
             path, file_record = self.route.target / spec.name, self.record.file(spec.name)
             if not os.path.lexists(path):
                 if spec.required or file_record is not None:
-                    reason = f" ({details[spec.name]})" if spec.name in details else self._alike(spec.name)
+                    reason = f" ({details[spec.name]})" if spec.name in details else self._find_similar_name(spec.name)
                     yield Fault(f"{spec.name}: missing in {self.route.target}{reason}")
             elif not path.is_file():
-                what = "a broken link" if path.is_symlink() and not path.exists() else "not a regular file"
-                yield Fault(f"{spec.name}: {what} in {self.route.target}")
+                kind = "a broken link" if path.is_symlink() and not path.exists() else "not a regular file"
+                yield Fault(f"{spec.name}: {kind} in {self.route.target}")
             else:
                 yield from self._permission_faults(spec.name)
                 if file_record is not None:
-                    yield from self._changes(file_record)
+                    yield from self._find_changes(file_record)
 
-    def _alike(self, name: str) -> str:
+    def _find_similar_name(self, name: str) -> str:
         folder = self.route.target
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
         return "".join(f" ({n} exists: names are case-sensitive)" for n in names if n.casefold() == name.casefold())
@@ -239,7 +239,7 @@ class _TaskFolder:
         path = self.route.target / name
         permissions, is_link = stat.S_IMODE(path.stat().st_mode), path.is_symlink()
         text = f"{name}: its permissions are {permissions:04o}"
-        # checked even for a superuser, who may read everything, because the trainer may run as a different user
+        # check the mode even for a superuser, who may read everything, because the trainer may run as a different user
         if not permissions & 0o444 or not os.access(path, os.R_OK):
             yield Fault(f"{text}: not readable by this user")
         elif self.route.declaration.sensitive:
@@ -248,12 +248,12 @@ class _TaskFolder:
         elif permissions & 0o444 != 0o444 or not (is_link or permissions == MODE):
             yield Fault(f"{text}, not {MODE:04o}", warns=True)
 
-    def _changes(self, made: MigratedFile) -> Iterator[Fault]:
-        path = self.route.target / made.name
-        if (actual := self.route.digests.digest_of(sha256_file(path))) != made.sha256:
-            yield Fault(f"{made.name}: sha256 {actual[:12]}…, {made.how} from {made.source} it was {made.sha256[:12]}…")
-        elif path.is_symlink() != (made.how == "linked"):
-            yield Fault(f"{made.name}: was {made.how}, but is a {'link' if path.is_symlink() else 'file'} now", True)
+    def _find_changes(self, file: MigratedFile) -> Iterator[Fault]:
+        path = self.route.target / file.name
+        if (actual := self.route.digests.digest_of(sha256_file(path))) != file.sha256:
+            yield Fault(f"{file.name}: sha256 {actual[:12]}…, {file.how} from {file.source} it was {file.sha256[:12]}…")
+        elif path.is_symlink() != (file.how == "linked"):
+            yield Fault(f"{file.name}: was {file.how}, but is a {'link' if path.is_symlink() else 'file'} now", True)
 
     # --- rows
 
@@ -263,7 +263,7 @@ class _TaskFolder:
             spec = self.route.contract.files[split]
             if not rows.rows:
                 path = self.route.target / spec.name
-                kind = no_text(path) or shape_of(path, "json", None)
+                kind = detect_non_text(path) or detect_file_shape(path, "json", None)
                 yield Fault(f"{spec.name}: has no rows" + ("" if kind is None else f": {kind}"))
             elif spec.rows and len(rows.rows) not in spec.rows:
                 allowed = " or ".join(map(str, spec.rows))
@@ -275,14 +275,14 @@ class _TaskFolder:
 
     # --- conflicts
 
-    def conflict_faults(self) -> Iterator[Fault]:
+    def find_conflict_faults(self) -> Iterator[Fault]:
         """Yield the files that a migration would refuse to replace, and files that no migration wrote."""
         source = read_source(self.route)
         yield from (Fault(text) for text in find_conflicts(self.declaration, self.store, source))
         artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
         record = self.record if self.store.receipt(artifact) else None
         known_names = {f.file.name for f in source.files} | {f.name for f in (record.files if record else ())}
-        for _, spec in self._files():
+        for _, spec in self._list_files():
             if spec.name not in known_names and os.path.lexists(self.route.target / spec.name):
                 yield Fault(f"{spec.name}: exists in {self.route.target}, but no migration of this version wrote it")
 
@@ -294,7 +294,7 @@ def _line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterator[tup
     first_lines: dict[object, int] = {}
     validator = contract.row_validator(split)
     for name, row in zip(row_ids(rows.rows, contract), rows.rows, strict=True):
-        # the id is not shown, because it may identify a person; a missing id is a separate fault
+        # do not show the id, which may identify a person; a missing id is a separate fault
         if contract.id in row.value and first_lines.setdefault(name, row.line) != row.line:
             yield row.line, f"has the {contract.id} of line {first_lines[name]}", True
         for text, warns in _row_faults(route, validator, row.value):
@@ -308,10 +308,8 @@ def _row_faults(route: TaskRoute, validator: SchemaValidator, row: Mapping[str, 
     except ValidationError as error:
         for row_error in error.errors(include_url=False, include_input=False, include_context=False):
             is_extra = row_error["type"] == "extra_forbidden"
-            # any text can be a key, including a person's name
-            key = (
-                "another key" if is_extra and route.declaration.sensitive else ".".join(map(str, row_error["loc"]))[:60]
-            )
+            # hide the key, because any text can be one, even a person's name
+            key = "a key" if is_extra and route.declaration.sensitive else ".".join(map(str, row_error["loc"]))[:60]
             text = "is not in the contract" if is_extra else row_error["msg"]
             yield f"{key}: {text}", is_extra and route.contract.extra_keys == "warned"
     else:
@@ -336,7 +334,7 @@ def _choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> Iterato
 CHECKS = (
     Check[_TaskFolders](
         FILES,
-        "Every required file exists, is readable, and is the copy or link that its migration made.",
+        "Every required file exists, is readable, and is the copy or link that the migration wrote.",
         lambda folders: folders.finding(FILES, _CORRECT),
     ),
     Check[_TaskFolders](
@@ -346,7 +344,7 @@ CHECKS = (
     ),
     Check[_TaskFolders](
         CONFLICT,
-        "The new project has no foreign file that a migration would overwrite, or that the trainer would read.",
+        "The new project has no other files that the migration would overwrite or the trainer would read.",
         lambda folders: folders.finding(CONFLICT, "Move the file away, and migrate again"),
     ),
 )

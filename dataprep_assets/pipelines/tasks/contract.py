@@ -4,7 +4,7 @@ Contracts are data, with one YAML file per task in `contracts/`. A new task need
 and its checks. A declaration may add contracts of its own. A contract with `like: Copa` starts from a shipped one and
 overrides some of its keys. Source: docs/formats/task-folders.md.
 
-Entry points: `TaskContract`, `shipped_contracts`, `contract_from`.
+Entry points: `TaskContract`, `load_shipped_contracts`, `contract_from`.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import Field, StrictBool, StrictInt, StrictStr, ValidationError, field_validator, model_validator
 from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
 
 Split = Literal["train", "validation", "test"]
@@ -26,7 +26,7 @@ _FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 _FOLDER = Path(__file__).parent / "contracts"
 
 
-class FileSpec(Declared):
+class FileSpec(DeclarationModel):
     """One split's file."""
 
     name: str = Field(pattern=_FILE_NAME, description="Exact name (case-sensitive).")
@@ -35,11 +35,11 @@ class FileSpec(Declared):
 
     @field_validator("rows", mode="before")
     @classmethod
-    def _one_or_many(cls, rows: Any) -> Any:
+    def _convert_to_list(cls, rows: Any) -> Any:
         return (rows,) if isinstance(rows, int) else rows
 
 
-class KeySpec(Declared):
+class KeySpec(DeclarationModel):
     """Type and allowed values of a row's key. The YAML may contain only the type: `premise: string`."""
 
     type: Literal["string", "integer", "boolean", "strings", "object"]
@@ -48,27 +48,27 @@ class KeySpec(Declared):
 
     @model_validator(mode="before")
     @classmethod
-    def _bare_type(cls, value: Any) -> Any:
+    def _expand_bare_type(cls, value: Any) -> Any:
         return {"type": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _keys_of_objects(self) -> "KeySpec":
+    def _require_keys_of_objects(self) -> "KeySpec":
         if (self.type == "object") != bool(self.keys):
             raise ValueError("`keys` are required for type `object`, and not allowed for others")
         return self
 
 
-class ChoiceGroup(Declared):
-    """The choices of a question: parallel lists of texts and labels, and the key of the right label."""
+class ChoiceGroup(DeclarationModel):
+    """The choices of a question: parallel lists of texts and labels, and the key of the correct label."""
 
     texts: str = Field(description="Path of the list of texts, e.g., `choices.text`.")
     labels: str = Field(description="Path of the list of labels, e.g., `choices.label`.")
-    answer: str = Field(description="Key of the right label.")
-    least: int = Field(2, ge=1, description="Fewest choices.")
-    most: int = Field(26, ge=1, description="Most choices.")
+    answer: str = Field(description="Key of the correct label.")
+    least: int = Field(2, ge=1, description="Minimum number of choices.")
+    most: int = Field(26, ge=1, description="Maximum number of choices.")
 
 
-class TaskContract(Declared):
+class TaskContract(DeclarationModel):
     """The contract of a task: its files, rows and keys (see the module)."""
 
     folder: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="Name of the task's folder.")
@@ -90,15 +90,17 @@ class TaskContract(Declared):
         return tuple(s for s in SPLITS if s in self.files)
 
     @model_validator(mode="after")
-    def _consistent(self) -> "TaskContract":
+    def _require_consistency(self) -> "TaskContract":
         for split in ("train", "validation"):
             if split not in self.files:
-                raise ValueError(f"files: {split} is missing. The trainer reads train and validation")
+                raise ValueError(
+                    f"files: {split} is missing. Declare it, because the trainer reads train and validation"
+                )
         if len({f.name for f in self.files.values()}) < len(self.files):
-            raise ValueError("files: two splits have the same file name")
-        for what, key in (("id", self.id), ("label", self.label)):
+            raise ValueError("files: two splits have the same file name. Use different names")
+        for name, key in (("id", self.id), ("label", self.label)):
             if key is not None and key not in self.keys:
-                raise ValueError(f"{what}: unknown key {key!r}. Available: {', '.join(sorted(self.keys))}")
+                raise ValueError(f"{name}: unknown key {key!r}. Available: {', '.join(sorted(self.keys))}")
         if self.labels and set(self.labels) != set(self.files):
             raise ValueError(f"labels: must be set for all of {', '.join(self.splits)}, or not at all")
         group = (self.choices.texts, self.choices.labels, self.choices.answer) if self.choices else ()
@@ -122,8 +124,10 @@ class TaskContract(Declared):
         return True
 
 
-def _object_schema(keys: Mapping[str, KeySpec], contract: TaskContract, above: str = "") -> CoreSchema:
-    fields = {key: core_schema.typed_dict_field(_key_schema(spec, contract, above + key)) for key, spec in keys.items()}
+def _object_schema(keys: Mapping[str, KeySpec], contract: TaskContract, parent_path: str = "") -> CoreSchema:
+    fields = {
+        key: core_schema.typed_dict_field(_key_schema(spec, contract, parent_path + key)) for key, spec in keys.items()
+    }
     extra: Literal["ignore", "forbid"] = "ignore" if contract.extra_keys == "allowed" else "forbid"
     return core_schema.typed_dict_schema(fields, extra_behavior=extra, strict=True)
 
@@ -141,45 +145,45 @@ def _key_schema(spec: KeySpec, contract: TaskContract, path: str) -> CoreSchema:
     }
     if not spec.one_of:
         return types[spec.type]
-    # the type is checked first, because a literal accepts true for 1
+    # check the type first, because a literal accepts true for 1
     return core_schema.chain_schema([types[spec.type], core_schema.literal_schema(list(spec.one_of))])
 
 
 @lru_cache(maxsize=1)
-def shipped_contracts() -> Mapping[str, TaskContract]:
+def load_shipped_contracts() -> Mapping[str, TaskContract]:
     """Return the contracts that come with the package, by folder name, in name order."""
-    return {name: contract_from(value, f"contracts/{name}.yaml") for name, value in _shipped_values().items()}
+    return {name: contract_from(value, f"contracts/{name}.yaml") for name, value in _load_shipped_values().items()}
 
 
 @lru_cache(maxsize=1)
-def _shipped_values() -> Mapping[str, Mapping[str, Any]]:
+def _load_shipped_values() -> Mapping[str, Mapping[str, Any]]:
     return {path.stem: yaml.safe_load(path.read_bytes()) for path in sorted(_FOLDER.glob("*.yaml"))}
 
 
-def contract_from(value: Any, where: str) -> TaskContract:
+def contract_from(value: Any, location: str) -> TaskContract:
     """Return a contract from its YAML value, which may start from a shipped one (`like: Copa`).
 
-    Raises ConfigError with `where`, the key, the value and the allowed values.
+    Raises ConfigError with `location`, the key, the value and the allowed values.
     """
     if isinstance(value, Mapping) and "like" in value:
-        if value["like"] not in _shipped_values():
-            names = ", ".join(_shipped_values())
-            raise ConfigError(f"{where}: like: unknown contract {value['like']!r}. Available: {names}")
-        value = _merge_mappings(_shipped_values()[value["like"]], {k: v for k, v in value.items() if k != "like"})
+        if value["like"] not in _load_shipped_values():
+            names = ", ".join(_load_shipped_values())
+            raise ConfigError(f"{location}: like: unknown contract {value['like']!r}. Available: {names}")
+        value = _merge_mappings(_load_shipped_values()[value["like"]], {k: v for k, v in value.items() if k != "like"})
     try:
         return TaskContract.model_validate(value)
     except ValidationError as error:
         lines = [
-            f"{where}: {'.'.join(str(part) for part in fault['loc'])}: {fault['msg']} (got {fault['input']!r:.120})"
+            f"{location}: {'.'.join(str(part) for part in fault['loc'])}: {fault['msg']} (got {fault['input']!r:.120})"
             for fault in error.errors()
         ]
         raise ConfigError("\n".join(lines)) from error
 
 
-def _merge_mappings(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge `above` over `below`: mappings key by key, other values as a whole."""
-    mapping = dict(below)
-    for key, value in above.items():
+def _merge_mappings(lower_values: Mapping[str, Any], upper_values: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge `upper_values` over `lower_values`: mappings key by key, other values as a whole."""
+    mapping = dict(lower_values)
+    for key, value in upper_values.items():
         old = mapping.get(key)
         mapping[key] = _merge_mappings(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return mapping

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.losses import Loss
-from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import (
     ArtifactSpec,
@@ -18,12 +18,12 @@ from dataprep_assets.engine.artifact.spec import (
     Partitions,
     SourceIdentity,
     SourceWatch,
-    identity_of,
-    in_words,
-    time_of,
+    identify_listing,
+    join_counts,
+    read_modification_time,
 )
-from dataprep_assets.engine.card.card import data_card_spec
-from dataprep_assets.engine.card.contents import CardSource, CardSubject, Receipts, SplitCounts, attributed
+from dataprep_assets.engine.card.card import build_data_card_spec
+from dataprep_assets.engine.card.contents import CardSource, CardSubject, Receipts, SplitCounts, add_attribution
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
@@ -31,14 +31,14 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.tasks.checks import task_checks
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.migration import VERSION, TaskFolderFacts, migrate_task, recipe_now
+from dataprep_assets.pipelines.tasks.migration import VERSION, TaskFolderFacts, build_present_recipe, migrate_task
 from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
 from dataprep_assets.pipelines.tasks.routes import (
     TaskRoute,
-    partitions,
-    route_of,
-    skipped_partitions,
-    target_of,
+    find_route,
+    find_target,
+    list_partitions,
+    list_skipped_partitions,
     task_line,
 )
 
@@ -54,20 +54,20 @@ class Tasks(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         specs = [task_folder_spec(self.declaration)]
-        return [*specs, _card(self.declaration, specs)]
+        return [*specs, _card_spec(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
-        return self.declaration.artifact(TASK_FOLDER, partitions(self.declaration)[0])
+        return self.declaration.artifact(TASK_FOLDER, list_partitions(self.declaration)[0])
 
     def remarks(self) -> Iterable[Remark]:
-        return _remarks(self.declaration)
+        return _find_remarks(self.declaration)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         lines = [f"{'task':<24}{'version':>16}{'files':>8}{'rows':>10}   for the training script"]
-        lines += [self._line(store, partition) for partition in partitions(self.declaration)]
+        lines += [self._describe_state(store, partition) for partition in list_partitions(self.declaration)]
         return lines
 
-    def _line(self, store: ArtifactStore, partition: str) -> str:
+    def _describe_state(self, store: ArtifactStore, partition: str) -> str:
         """Return the state of a partition's migration, with the line for a training script."""
         try:
             receipt = store.receipt(self.declaration.artifact(TASK_FOLDER, partition))
@@ -75,9 +75,9 @@ class Tasks(Dataset):
             return f"{partition:<24}  its record is damaged (see the check `files_match_receipt`)"
         if receipt is None:
             return f"{partition:<24}  not there"
-        facts = TaskFolderFacts.of(receipt)
-        files, rows, target = len(facts.rows), sum(facts.rows.values()), target_of(self.declaration, partition)
-        # the line is shown only if the folder exists, so that scripts can use it
+        facts = TaskFolderFacts.from_receipt(receipt)
+        files, rows, target = len(facts.rows), sum(facts.rows.values()), find_target(self.declaration, partition)
+        # show the line only if the folder exists, so that scripts can use it
         line = task_line(target) if target.is_dir() else f"its folder is missing: {target}"
         return f"{partition:<24}{facts.version:>16}{files:>8}{rows:>10,}   {line}"
 
@@ -85,19 +85,22 @@ class Tasks(Dataset):
         return self.summary(store)
 
 
-def _remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
+def _find_remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
     """Yield remarks on the folders before a migration. Lists folders, but reads no file."""
     if not migration.old_tasks.is_dir():
-        text = f"old_root: {migration.old_tasks}: folder does not exist. `layout` is the part below the root"
+        text = (
+            f"old_root: {migration.old_tasks}: folder does not exist. Correct `old_root`, or set `layout` to the part "
+            "of the path below it"
+        )
         yield Remark(keys=("old_root",), sentence=text, of_source=True)
         return
-    for partition, reason in skipped_partitions(migration).items():
+    for partition, reason in list_skipped_partitions(migration).items():
         text = f"tasks.{partition}: {reason}: skipped, because it is optional"
         yield Remark(keys=("tasks", partition.partition(".")[0]), sentence=text, of_source=True, hint=True)
-    for partition in partitions(migration):
+    for partition in list_partitions(migration):
         task = partition.partition(".")[0]
         try:
-            source = route_of(migration, partition).source
+            source = find_route(migration, partition).source
         except DataprepError as error:
             yield Remark(keys=("tasks", task), sentence=str(error), of_source=True)
             continue
@@ -109,9 +112,9 @@ def _remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("original",), sentence=text, hint=True)
 
 
-def _card(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+def _card_spec(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
     """Return the data card of a migration, with a source and a license for each task."""
-    return data_card_spec(
+    return build_data_card_spec(
         CardSubject(
             declaration=declaration,
             specs=specs,
@@ -124,16 +127,16 @@ def _card(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) 
 
 
 def _card_sources(declaration: TaskMigrationDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
-    facts = _facts(receipts)
+    facts = _read_facts(receipts)
     sources = {
         task: CardSource(name=task, kind="task folder", files=sum(len(f.rows) for f in facts if f.task == task))
-        for task in dict.fromkeys(partition.partition(".")[0] for partition in partitions(declaration))
+        for task in dict.fromkeys(partition.partition(".")[0] for partition in list_partitions(declaration))
     }
-    return [attributed(source, declaration.tasks[task]) for task, source in sources.items()]
+    return [add_attribution(source, declaration.tasks[task]) for task, source in sources.items()]
 
 
 def _card_splits(receipts: Receipts) -> list[SplitCounts]:
-    facts = _facts(receipts)
+    facts = _read_facts(receipts)
     return [
         SplitCounts(
             split=split,
@@ -144,8 +147,8 @@ def _card_splits(receipts: Receipts) -> list[SplitCounts]:
     ]
 
 
-def _facts(receipts: Receipts) -> list[TaskFolderFacts]:
-    return [TaskFolderFacts.of(receipt) for task_receipts in receipts.values() for receipt in task_receipts]
+def _read_facts(receipts: Receipts) -> list[TaskFolderFacts]:
+    return [TaskFolderFacts.from_receipt(receipt) for task_receipts in receipts.values() for receipt in task_receipts]
 
 
 # --- the artifact
@@ -153,57 +156,61 @@ def _facts(receipts: Receipts) -> list[TaskFolderFacts]:
 
 def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
     """Return the spec of a migration's task folders; a folder that fails does not stop the others."""
-    keys = partitions(declaration)
+    keys = list_partitions(declaration)
     return ArtifactSpec(
         declaration=declaration,
         name=TASK_FOLDER,
         version=VERSION,
-        description=_about(declaration),
+        description=_describe_tasks(declaration),
         kinds={"json", "file"},
-        partitions=Partitions.fixed(keys, "task"),
-        watch=SourceWatch(identity=partial(_identity, declaration), changes=partial(_changes, declaration)),
-        recipes=partial(_recipes, declaration),
-        build=partial(_build, declaration),
-        metadata=partial(_metadata, declaration),
-        losses=partial(_losses, declaration),
+        partitions=Partitions.from_keys(keys, "task"),
+        watch=SourceWatch(
+            identity=partial(_compute_identity, declaration), changes=partial(_describe_changes, declaration)
+        ),
+        recipes=partial(_build_recipes, declaration),
+        build=partial(_build_folders, declaration),
+        metadata=partial(_build_metadata, declaration),
+        losses=partial(_find_losses, declaration),
         check_groups=(task_checks(declaration, keys),),
     )
 
 
-def _recipes(
-    declaration: TaskMigrationDeclaration, store: ArtifactStore, chosen: Sequence[str | None]
+def _build_recipes(
+    declaration: TaskMigrationDeclaration, store: ArtifactStore, chosen_partitions: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    for partition in chosen:
-        yield recipe_now(declaration, store, partition or "")
+    for partition in chosen_partitions:
+        yield build_present_recipe(declaration, store, partition or "")
 
 
-def _build(declaration: TaskMigrationDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_folders(declaration: TaskMigrationDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     for partition in request.partitions:
         try:
             migration = migrate_task(declaration, request.store, partition)
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
-            # replaced files count as work, even if the artifact that describes them was up to date
+            # replaced files count as work, even if the artifact that describes them is up to date
             yield Outcome.from_receipt(migration.receipt, migration.reused and not migration.placed)
 
 
-def _about(declaration: TaskMigrationDeclaration) -> str:
+def _describe_tasks(declaration: TaskMigrationDeclaration) -> str:
     """Return the asset's description for the UI, in Markdown, with a table of the declared tasks."""
     tasks = []
     for name, task in declaration.tasks.items():
         files = ", ".join(file.name for file in declaration.contract(name).files.values())
         tasks.append(f"| {name}{' (optional)' if task.optional else ''} | {task.version} | {task.mode} | {files} |")
-    about = (
-        "Task folders of the old project, migrated to the folders that the trainer reads. A partition is a task, or a "
-        "task and a version. Its metadata shows the origin of every file, the differences of rows from the original, "
-        "and the value of `TASK` in a training script."
+    sentences = (
+        "Task folders of the old project, migrated to the folders that the trainer reads. Each partition is a task, or "
+        "a version of a task. Its metadata shows the origin of every file, the rows that differ from the original, and "
+        "the value of `TASK` for the training script."
     )
     table = "\n".join(["| task | version | mode | files |", "|---|---|---|---|", *tasks])
-    return "\n\n".join(part for part in (declaration.description, about, table) if part)
+    return f"{sentences}\n\n{table}"
 
 
-def _losses(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+def _find_losses(
+    declaration: TaskMigrationDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]
+) -> Iterator[Loss]:
     """Yield absent and ignored files, the original's rows without a counterpart, and folders that are not versions."""
     skipped: dict[tuple[str, str], Loss] = {}
     for receipt in receipts:
@@ -211,44 +218,48 @@ def _losses(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt
         if (record := read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))) is None:
             continue
         for folder in record.unordered_versions:
-            # the total is 0, because only the chosen folders are known to be versions
-            skipped[record.task, folder.name] = _loss(
+            # no total, because only the chosen folders are known to be versions
+            skipped[record.task, folder.name] = _build_loss(
                 "not_a_version", {folder.name: 1}, 0, record.task, unit="folder", kind=folder.reason
             )
         files = len(record.files) + len(record.absent) + len(record.ignored_files)
-        yield _loss("never_read", dict.fromkeys(record.ignored_files, 1), files, partition)
+        yield _build_loss("never_read", dict.fromkeys(record.ignored_files, 1), files, partition)
         for absent_file in record.absent:
-            yield _loss("absent", {absent_file.name: 1}, files, partition, kind=absent_file.cause)
+            yield _build_loss("absent", {absent_file.name: 1}, files, partition, kind=absent_file.cause)
         for split, difference in record.differences.items():
             name = declaration.contract(record.task).files[split].name
             lost, kind = {name: difference.missing}, f"rows of the {record.compared_with}"
             part = f"{partition}, {split}"
-            yield _loss("no_row_of_its_id", lost, difference.original_rows, part, unit="row", kind=kind)
+            yield _build_loss("no_row_of_its_id", lost, difference.original_rows, part, unit="row", kind=kind)
     yield from skipped.values()
-    for partition, reason in skipped_partitions(declaration).items():
-        yield _loss("optional", {partition: 1}, 1, partition, unit="task", kind=reason)
+    for partition, reason in list_skipped_partitions(declaration).items():
+        yield _build_loss("optional", {partition: 1}, 1, partition, unit="task", kind=reason)
 
 
-def _loss(reason: str, files: Mapping[str, int], of: int, part: str, *, unit: str = "file", kind: str = "") -> Loss:
+def _build_loss(
+    reason: str, files: Mapping[str, int], total: int, part: str, *, unit: str = "file", kind: str = ""
+) -> Loss:
     count = sum(files.values())
-    return Loss(action="left out", reason=reason, kind=kind, count=count, of=of, unit=unit, part=part, files=files)
+    return Loss(action="left out", reason=reason, kind=kind, count=count, of=total, unit=unit, part=part, files=files)
 
 
-def _metadata(declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+def _build_metadata(
+    declaration: TaskMigrationDeclaration, store: ArtifactStore, receipt: Receipt
+) -> Mapping[str, ShownValue]:
     partition = receipt.partition or ""
     record = read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))
     return {} if record is None else _describe(declaration, partition, record)
 
 
-def _describe(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, Shown]:
+def _describe(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, ShownValue]:
     """Return metadata: the files' origin, their differences from the original, and the value for a training script."""
-    route = route_of(declaration, partition)
-    metadata: dict[str, Shown] = {
+    route = find_route(declaration, partition)
+    metadata: dict[str, ShownValue] = {
         "TASK": str(route.target),
         "training_script_line": task_line(route.target),
         "version": record.version,
-        "what_came_from_where": Table(record.origin_table()),
-        "files_absent": len(record.absent),
+        "file_origins": Table(record.origin_table()),
+        "missing_files": len(record.absent),
     }
     metadata |= {f"rows_{file.split}": file.rows for file in record.files}
     if record.differences:
@@ -259,28 +270,28 @@ def _describe(declaration: TaskMigrationDeclaration, partition: str, record: Mig
         metadata[f"rows_changed_{split}"] = difference.changed
         metadata[f"labels_changed_{split}"] = difference.relabelled
     if record.ignored_files:
-        metadata["files_that_the_trainer_never_reads"] = Table([{"file": name} for name in record.ignored_files])
+        metadata["unread_files"] = Table([{"file": name} for name in record.ignored_files])
     if record.unordered_versions:
-        metadata["versions_passed_over"] = Table([v.model_dump() for v in record.unordered_versions])
+        metadata["ignored_versions"] = Table([v.model_dump() for v in record.unordered_versions])
     return metadata
 
 
 # --- changes in the old project: the names and sizes of the files in its task folders
 
 
-def _identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -> SourceIdentity:
+def _compute_identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -> SourceIdentity:
     listing: list[list[str | int]] = []
     stamps: list[list[str | int]] = []
-    for partition in partitions(declaration):
-        route = route_of(declaration, partition)
+    for partition in list_partitions(declaration):
+        route = find_route(declaration, partition)
         for name, path in _source_files(route):
             listing.append([partition, route.version, name, path.stat().st_size])
-            stamps.append([name, time_of(path, name)])
-            # edits of the original are changes as well, because the record counts differences from it
+            stamps.append([name, read_modification_time(path, name)])
+            # edits of the original also count, because the record lists differences from it
             original = route.reference[1] / path.name if route.reference else None
             if original is not None and original.is_file():
-                stamps.append([f"reference of {name}", time_of(original, name)])
-    return identity_of(listing, stamps)
+                stamps.append([f"reference of {name}", read_modification_time(original, name)])
+    return identify_listing(listing, stamps)
 
 
 def _source_files(route: TaskRoute) -> Iterator[tuple[str, Path]]:
@@ -293,13 +304,13 @@ def _source_files(route: TaskRoute) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(route.declaration.old_root).as_posix(), path
 
 
-def _changes(declaration: TaskMigrationDeclaration, store: ArtifactStore) -> str:
-    """Return the changes since the records of the present migrations, in words."""
+def _describe_changes(declaration: TaskMigrationDeclaration, store: ArtifactStore) -> str:
+    """Return the changes since the records of the current migrations, in words."""
     new = versions = edited = 0
-    for partition in partitions(declaration):
+    for partition in list_partitions(declaration):
         artifact = declaration.artifact(TASK_FOLDER, partition)
         record = read_record(store.local(artifact)) if store.intact_receipt(artifact) is not None else None
-        route = route_of(declaration, partition)
+        route = find_route(declaration, partition)
         if record is None:
             new += 1
         elif record.version != route.version:
@@ -307,4 +318,4 @@ def _changes(declaration: TaskMigrationDeclaration, store: ArtifactStore) -> str
         else:
             sizes = {name: path.stat().st_size for name, path in _source_files(route)}
             edited += sizes != {f.source: f.bytes for f in record.files}
-    return in_words([(new, "task", "new"), (versions, "version", "new"), (edited, "task", "changed")])
+    return join_counts([(new, "task", "new"), (versions, "version", "new"), (edited, "task", "changed")])

@@ -46,7 +46,7 @@ class Placement:
     permissions: int = MODE
     digests: SourceDigests = PLAIN
 
-    def shorten(self, sha256: str) -> str:
+    def shorten_digest(self, sha256: str) -> str:
         """Return the first characters of a file's digest, for messages, from its SHA-256 (hex)."""
         return f"{self.digests.digest_of(sha256)[:12]}…"
 
@@ -59,7 +59,7 @@ class Placement:
     def link_text(self) -> str:
         """The target text of a link: relative if both ends share a tree, which can then be moved, else absolute."""
         source, folder = self.source.resolve(), self.target.parent.resolve()
-        # with only the root in common, neither tree moves with the other
+        # if only the root is shared, neither tree moves with the other, so the link is absolute
         if os.path.commonpath([source, folder]) == os.path.sep:
             return str(source)
         return os.path.relpath(source, folder)
@@ -68,20 +68,20 @@ class Placement:
         """Return the state of the target; raise ConfigError for a folder or a device, which are never replaced."""
         target = self.target
         try:
-            # links are not followed, because the link itself is replaced
+            # do not follow a link, because the link itself is replaced
             kind = target.lstat().st_mode
         except FileNotFoundError:
             return "absent"
         except NotADirectoryError as error:
-            raise ConfigError(f"{target.parent}: is not a folder. Move it away, then migrate again") from error
+            raise ConfigError(f"{target.parent}: must be a folder. Move it away, then migrate again") from error
         if stat.S_ISLNK(kind):
             if self.mode == "symlink" and os.readlink(target) == self.link_text:
                 return "done"
-            return "same_content" if _digest(target) == self.sha256 else "other_link"
+            return "same_content" if _read_digest(target) == self.sha256 else "other_link"
         if not stat.S_ISREG(kind):
-            what = "a folder" if stat.S_ISDIR(kind) else "not a regular file"
-            raise ConfigError(f"{target}: {what}, but must be a file. Move it away, then migrate again")
-        if _digest(target) != self.sha256:
+            description = "a folder" if stat.S_ISDIR(kind) else "a special file"
+            raise ConfigError(f"{target}: must be a file, not {description}. Move it away, then migrate again")
+        if _read_digest(target) != self.sha256:
             return "other_file"
         if self.mode == "symlink":
             return "same_content"
@@ -96,36 +96,36 @@ class Placement:
             self.target.parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise ConfigError(
-                f"{error.filename}: a file, but must be a folder. Move it away, then migrate again"
+                f"{error.filename}: must be a folder, not a file. Move it away, then migrate again"
             ) from error
         if self.mode == "symlink":
             os.symlink(self.link_text, self.staged_path)
         else:
             self._copy()
-        # The rename switches from the old to the new content at once. It is synced, because the receipt depends on it.
+        # The rename switches from the old to the new content at once. Sync it, because the receipt depends on it.
         os.replace(self.staged_path, self.target)
         fsync_directory(self.target.parent)
 
     def _copy(self) -> None:
         with open(self.source, "rb") as source, open(self.staged_path, "xb") as copy:
             shutil.copyfileobj(source, copy)
-            # set before the rename, so that the target never has other permissions
+            # set permissions before the rename, so that the target never has others
             os.fchmod(copy.fileno(), self.permissions)
             copy.flush()
             os.fsync(copy.fileno())
-        # the copy is read instead of the source, because the trainer will read the copy
+        # digest the copy instead of the source, because the trainer will read the copy
         if (actual := sha256_file(self.staged_path)) != self.sha256:
             self.staged_path.unlink()
             raise SourceError(
-                f"{self.source}: changed while it was being copied (sha256 {self.shorten(actual)}, was "
-                f"{self.shorten(self.sha256)}). Migrate again"
+                f"{self.source}: changed while it was being copied (sha256 {self.shorten_digest(actual)}, was "
+                f"{self.shorten_digest(self.sha256)}). Migrate again"
             )
 
 
-def _digest(path: Path) -> str | None:
+def _read_digest(path: Path) -> str | None:
     """Return the SHA-256 of a regular file, following links; None if there is none."""
     try:
-        # only regular files, because a FIFO would block, and a folder or a device has no digest
+        # digest only regular files, because a FIFO would block, and a folder or a device has no digest
         return sha256_file(path) if path.is_file() else None
     except PermissionError as error:
         raise ConfigError(f"{path}: cannot be read. Make it readable, then migrate again") from error

@@ -7,7 +7,7 @@ All files are read and all conflicts rejected first. Then the files are renamed 
 last. A rerun skips finished steps. Only files that a migration wrote and that are unchanged are replaced. Files missing
 in the old project are recorded for the checks, so that other files and tasks are still migrated.
 
-Entry points: `migrate_task`, `recipe_now`, `read_source`, `find_conflicts`, `TaskFolderFacts`.
+Entry points: `migrate_task`, `build_present_recipe`, `read_source`, `find_conflicts`, `TaskFolderFacts`.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Change, Recipe
 from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, count_of
 from dataprep_assets.formats.task_rows import TaskRows, read_rows
@@ -40,10 +40,10 @@ from dataprep_assets.pipelines.tasks.record import (
     compare_rows,
     read_record,
 )
-from dataprep_assets.pipelines.tasks.routes import TaskRoute, route_of
+from dataprep_assets.pipelines.tasks.routes import TaskRoute, find_route
 from dataprep_assets.planning.task_versions import BASE
 from dataprep_assets.stores.files import digest_value, sha256_file
-from dataprep_assets.stores.locks import own_file, refuse_link
+from dataprep_assets.stores.locks import open_own_file, refuse_link
 
 VERSION = 3
 
@@ -91,17 +91,17 @@ class SourceFolder:
             task=route.task,
             version=route.version,
             mode=route.task_declaration.mode,
-            # relative, so that the record does not depend on the location of the projects
+            # a relative path, so that the record does not depend on where the projects are
             place=route.target.relative_to(route.declaration.new_root.absolute()).as_posix(),
             files=tuple(f.file for f in self.files),
             absent=self.absent,
             ignored_files=_ignored_files(route),
             unordered_versions=tuple(UnorderedVersion(name=u.name, reason=u.reason) for u in route.unordered),
             compared_with=route.reference[0] if route.reference else None,
-            differences=dict(self._differences()),
+            differences=dict(self._find_differences()),
         )
 
-    def _differences(self) -> Iterator[tuple[Split, RowDifference]]:
+    def _find_differences(self) -> Iterator[tuple[Split, RowDifference]]:
         """Yield the difference of each split from the original, if both versions exist and are readable."""
         reference = self.route.reference
         for file in self.files if reference else ():
@@ -121,7 +121,7 @@ def read_source(route: TaskRoute) -> SourceFolder:
     absent_files: list[AbsentFile] = []
     for split in route.contract.splits:
         source = _read_file(route, split, route.source, inherited=False)
-        # A version's unusable file is not replaced by the base's, which would otherwise be trained on as this version.
+        # Do not replace a version's unusable file with the base's, which would then be trained on as this version.
         is_missing = isinstance(source, AbsentFile) and source.cause == "missing"
         if is_missing and route.source != route.base and split in route.task_declaration.inherit:
             source = _read_file(route, split, route.base, inherited=True)
@@ -137,7 +137,7 @@ def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool)
     path = folder / spec.name
     relpath = path.relative_to(route.declaration.old_root).as_posix()
     try:
-        reason = _why_unusable(route, path, relpath)
+        reason = _explain_unusable(route, path, relpath)
         rows = None if reason else read_rows(path)
     except OSError as error:
         reason, rows = ("unreadable", f"{relpath} cannot be read: {error.strerror}"), None
@@ -158,16 +158,19 @@ def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool)
     return FileToMigrate(file=file, path=path, rows=rows)
 
 
-def _why_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, str] | None:
+def _explain_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, str] | None:
     """Return why a file of the old project is unusable; None if it is usable."""
     try:
-        # the listing has the exact names, which matter even where a file system ignores case
+        # list the folder for the exact names, which matter even where a file system ignores case
         names = os.listdir(path.parent)
     except (FileNotFoundError, NotADirectoryError):
         return "missing", f"the folder {path.parent.relative_to(route.declaration.old_root).as_posix()} does not exist"
     if path.name not in names:
-        if alike := sorted(n for n in names if n.casefold() == path.name.casefold()):
-            return "other_case", f"its name there is {alike[0]}. Rename it: names are case-sensitive"
+        if similar_names := sorted(n for n in names if n.casefold() == path.name.casefold()):
+            return (
+                "other_case",
+                f"{place} does not exist, but {similar_names[0]} does. Rename it: names are case-sensitive",
+            )
         return "missing", f"{place} does not exist"
     try:
         kind = path.stat().st_mode
@@ -181,7 +184,7 @@ def _why_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCaus
         return "unreadable", f"{place} cannot be read: its permissions are {stat.S_IMODE(kind):04o}"
     is_linked = route.task_declaration.mode == "symlink"
     if is_linked and not path.resolve().is_relative_to(route.declaration.old_root.resolve()):
-        return "outside_old_project", f"{place} is itself a link out of the old project. Migrate it by copy"
+        return "outside_old_project", f"{place} is a link to a file outside the old project. Set `mode: copy`"
     return None
 
 
@@ -193,7 +196,7 @@ def _ignored_files(route: TaskRoute) -> tuple[str, ...]:
             return tuple(
                 sorted(e.name for e in entries if e.name not in known_names and e.is_file(follow_symlinks=False))
             )
-    except OSError:  # the details of its absent files report the reason
+    except OSError:  # `AbsentFile` gives the reason
         return ()
 
 
@@ -211,7 +214,7 @@ class TaskFolderFacts(Facts):
     absent: tuple[str, ...]
 
     @classmethod
-    def of_record(cls, record: MigrationRecord) -> Self:
+    def from_record(cls, record: MigrationRecord) -> Self:
         """Return the facts of the receipt that is committed with this record."""
         return cls(
             task=record.task,
@@ -253,7 +256,7 @@ class PendingRecipe(Recipe):
         return changed or Change(kind="damaged" if self.key else "input changed", reason=self.reason)
 
 
-def recipe_of(artifact: Artifact, record: MigrationRecord) -> Recipe:
+def build_task_recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
     """Return the recipe of a task folder.
 
     Its key is a digest of the record, which determines the artifact. Its named values show what changed.
@@ -263,7 +266,7 @@ def recipe_of(artifact: Artifact, record: MigrationRecord) -> Recipe:
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
-    # these are files that the trainer does not read, and folders that are not versions
+    # files that the trainer does not read, and folders that are not versions
     lists = {name: value[name] for name in ("ignored_files", "unordered_versions") if value[name]}
     return Recipe(
         artifact=artifact,
@@ -286,16 +289,16 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
     migration or has been changed since. Also raises it for a folder in place of a file, and for a new project inside
     the old one.
     """
-    route = route_of(declaration, partition)
+    route = find_route(declaration, partition)
     _require_outside_old_project(route)
     artifact = declaration.artifact(TASK_FOLDER, partition)
-    with _locked(store.directory(artifact)):
-        # All files are read and all conflicts rejected before the first change. The lock ensures that no other
-        # migration changes the files in between.
+    with _lock_partition(store.directory(artifact)):
+        # Read all files and reject all conflicts before the first change. The lock keeps other migrations from
+        # changing the files in between.
         source = read_source(route)
         states = [(placement, placement.state()) for placement in source.placements]
         if conflicts := list(find_conflicts(declaration, store, source)):
-            raise ConfigError(f"{conflicts[0]}. Nothing was changed ({count_of(len(conflicts), 'file')} in conflict)")
+            raise ConfigError(f"{conflicts[0]} ({count_of(len(conflicts), 'file')} in conflict). Nothing was changed")
         placed_names = []
         for placement, state in states:
             # a killed run may have left a file with this name, which would block a new link or copy
@@ -309,10 +312,10 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
         def write(staged: Path) -> WrittenFiles:
             (staged / NAME).write_bytes(record.to_bytes())
             return WrittenFiles(
-                inputs={f.source: f.sha256 for f in record.files}, facts=TaskFolderFacts.of_record(record)
+                inputs={f.source: f.sha256 for f in record.files}, facts=TaskFolderFacts.from_record(record)
             )
 
-        receipt, reused = ensure(recipe_of(artifact, record), store, write, declaration.verify)
+        receipt, reused = ensure_built(build_task_recipe(artifact, record), store, write, declaration.verify)
     return MigrationResult(
         partition=partition, record=record, receipt=receipt, reused=reused, placed=tuple(placed_names)
     )
@@ -328,10 +331,12 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
         state, target = placement.state(), placement.target
         if state not in ("other_file", "other_link") or _is_own(source.route, placement, record):
             continue
-        content = "a link to other content"
+        content = "a link to different content"
         if state == "other_file":
-            sha256 = placement.shorten(sha256_file(target))
-            content = f"different content (sha256 {sha256}, the version's is {placement.shorten(placement.sha256)})"
+            sha256 = placement.shorten_digest(sha256_file(target))
+            content = (
+                f"different content (sha256 {sha256}, the version's is {placement.shorten_digest(placement.sha256)})"
+            )
         yield f"{target.name} in {target.parent}: the new project already has {content}. Move the file away"
 
 
@@ -344,18 +349,18 @@ def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | No
     return file is not None and file.how == "copied" and file.sha256 == placement.digests.digest_of(sha256_file(target))
 
 
-def recipe_now(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:
-    """Return the present recipe of a partition's artifact, one of `routes.partitions`, without changing anything.
+def build_present_recipe(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:
+    """Return the current recipe of a partition's artifact, one of `routes.partitions`, without changing anything.
 
     The recipe is a `PendingRecipe` if a file in the new project has changed since its migration, or if a migration
     would be rejected.
     """
     artifact = declaration.artifact(TASK_FOLDER, partition)
     try:
-        route = route_of(declaration, partition)
+        route = find_route(declaration, partition)
         source = read_source(route)
         pending = [p.target.name for p in source.placements if p.state() != "done"]
-        recipe = recipe_of(artifact, source.record)
+        recipe = build_task_recipe(artifact, source.record)
     except DataprepError as error:
         return PendingRecipe(artifact=artifact, key="", reason=str(error))
     if pending:
@@ -374,12 +379,12 @@ def _require_outside_old_project(route: TaskRoute) -> None:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _lock_partition(directory: Path) -> Iterator[None]:
     """Allow one migration of a partition at a time; the kernel releases the lock when its process dies."""
-    # the lock is outside the artifact's own folder, which is replaced as a whole
+    # keep the lock outside of the artifact's own folder, which is replaced as a whole
     area = directory.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)
     refuse_link(area)
-    with open(area / f"{directory.name}.migration.lock", "a", opener=own_file) as lock:
+    with open(area / f"{directory.name}.migration.lock", "a", opener=open_own_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -23,11 +23,11 @@ AbsenceCause = Literal[
 ]
 
 
-class _Recorded(BaseModel):
+class _RecordModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MigratedFile(_Recorded):
+class MigratedFile(_RecordModel):
     """A file in the new project. `source` is relative to the old project's root; `rows` counts readable JSON objects.
 
     `sha256` is the source's digest (`stores.files`), which is keyed for sensitive data.
@@ -44,7 +44,7 @@ class MigratedFile(_Recorded):
     rows: int
 
 
-class AbsentFile(_Recorded):
+class AbsentFile(_RecordModel):
     """A file of the contract that is missing or unusable in the old project."""
 
     split: Split
@@ -54,14 +54,14 @@ class AbsentFile(_Recorded):
     detail: str
 
 
-class UnorderedVersion(_Recorded):
+class UnorderedVersion(_RecordModel):
     """A folder next to the versions that `latest` and `all` skip."""
 
     name: str
     reason: str
 
 
-class RowDifference(_Recorded):
+class RowDifference(_RecordModel):
     """Row counts, compared with the original.
 
     `changed + unchanged + added` is `rows`. `missing` are ids of the original without a row. `repeated` rows have the
@@ -78,7 +78,7 @@ class RowDifference(_Recorded):
     repeated: int
 
 
-class MigrationRecord(_Recorded):
+class MigrationRecord(_RecordModel):
     """The record of a migration (see the module). `place` is relative to the new project's root."""
 
     schema_version: Literal[1] = 1
@@ -126,23 +126,24 @@ def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:
     """Return the identifier of each row: its id, or its 0-based position if the contract has no id."""
     if contract.id is None:
         return list(range(len(rows)))
-    return [_text(value_at(row.value, contract.id)) for row in rows]
+    return [_canonical_text(value_at(row.value, contract.id)) for row in rows]
 
 
 def compare_rows(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: TaskContract) -> RowDifference:
     """Count the differences of `rows` from `original`; the contract has the keys of ids and labels."""
     ids, original_ids = row_ids(rows, contract), row_ids(original, contract)
-    # if several original rows have the same id, the first one counts
+    # reversed, so that the first of several original rows with the same id counts
     first_rows = dict(zip(reversed(original_ids), reversed(original), strict=True))
     pairs = [(row, first_rows[name]) for name, row in zip(ids, rows, strict=True) if name in first_rows]
-    unchanged = sum(_text(row.value) == _text(original_row.value) for row, original_row in pairs)
+    unchanged = sum(_canonical_text(row.value) == _canonical_text(original_row.value) for row, original_row in pairs)
     return RowDifference(
         original_rows=len(original),
         rows=len(rows),
         unchanged=unchanged,
         changed=len(pairs) - unchanged,
         relabelled=sum(
-            _text(value_at(row.value, contract.label)) != _text(value_at(original_row.value, contract.label))
+            _canonical_text(value_at(row.value, contract.label))
+            != _canonical_text(value_at(original_row.value, contract.label))
             for row, original_row in pairs
         ),
         missing=len(set(original_ids) - set(ids)),
@@ -151,6 +152,6 @@ def compare_rows(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract:
     )
 
 
-def _text(value: object) -> str:
-    """Return a text in which 1, true, 1.0 and "1" differ, and the order of keys does not matter."""
+def _canonical_text(value: object) -> str:
+    """Return a string in which 1, true, 1.0 and "1" differ, and the order of keys does not matter."""
     return json.dumps(value, sort_keys=True)

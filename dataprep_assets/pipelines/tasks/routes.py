@@ -4,7 +4,7 @@ A partition is a task (`Copa`), or a task and a version (`Copa.version_4-1`) for
 task from the last component of the path, so each version goes to `versions/<version>/<Task>/`. In a folder
 `<Task>/<version>/`, the trainer would use the version's name as the task.
 
-Entry points: `partitions`, `skipped_partitions`, `route_of`, `target_of`, `task_line`.
+Entry points: `list_partitions`, `list_skipped_partitions`, `find_route`, `find_target`, `task_line`.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Literal
 from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.pipelines.tasks.contract import TaskContract
 from dataprep_assets.pipelines.tasks.declaration import TaskDeclaration, TaskMigrationDeclaration
-from dataprep_assets.planning.task_versions import BASE, Choice, Unordered, choose
+from dataprep_assets.planning.task_versions import BASE, UnorderedFolder, VersionChoice, choose_versions
 from dataprep_assets.stores.files import SourceDigests
 
 Reference = Literal["original", "base"]
@@ -36,7 +36,7 @@ class TaskRoute:
     partition: str
     task: str
     version: str
-    unordered: tuple[Unordered, ...]
+    unordered: tuple[UnorderedFolder, ...]
     digests: SourceDigests
 
     @property
@@ -52,7 +52,7 @@ class TaskRoute:
     @property
     def base(self) -> Path:
         """The task's own folder in the old project."""
-        return _base(self.declaration, self.task)
+        return _task_folder(self.declaration, self.task)
 
     @property
     def source(self) -> Path:
@@ -62,7 +62,7 @@ class TaskRoute:
     @property
     def target(self) -> Path:
         """The folder in the new project."""
-        return target_of(self.declaration, self.partition)
+        return find_target(self.declaration, self.partition)
 
     @property
     def reference(self) -> tuple[Reference, Path] | None:
@@ -73,16 +73,16 @@ class TaskRoute:
         return ("base", self.base) if self.source != self.base and self.base.is_dir() else None
 
 
-def partitions(declaration: TaskMigrationDeclaration) -> list[str]:
+def list_partitions(declaration: TaskMigrationDeclaration) -> list[str]:
     """Return the partition keys of a declaration, in its order, with one key per version of a task for `all`.
 
     A task whose versions cannot be listed has one partition, which fails on its own when it is migrated. An optional
-    task is left out instead (`skipped_partitions`).
+    task is left out instead (`list_skipped_partitions`).
     """
     return [key for key in _declared_partitions(declaration) if _reason_to_skip(declaration, key) is None]
 
 
-def skipped_partitions(declaration: TaskMigrationDeclaration) -> dict[str, str]:
+def list_skipped_partitions(declaration: TaskMigrationDeclaration) -> dict[str, str]:
     """Return the left out partitions of optional tasks, with the reasons. Lists folders, but reads no file."""
     reasons = {key: _reason_to_skip(declaration, key) for key in _declared_partitions(declaration)}
     return {key: reason for key, reason in reasons.items() if reason is not None}
@@ -92,10 +92,10 @@ def _reason_to_skip(declaration: TaskMigrationDeclaration, partition: str) -> st
     """Return what an optional task's partition lacks in the old project; None if it is not skipped."""
     if not declaration.tasks[partition.partition(".")[0]].optional:
         return None
-    if not _base(declaration, partition.partition(".")[0]).is_dir():
+    if not _task_folder(declaration, partition.partition(".")[0]).is_dir():
         return "no such folder"
     try:
-        route = route_of(declaration, partition)
+        route = find_route(declaration, partition)
     except DataprepError:
         return "no such version"
     if not route.source.is_dir():
@@ -115,12 +115,12 @@ def _declared_partitions(declaration: TaskMigrationDeclaration) -> list[str]:
         versions: tuple[str, ...] = ()
         if task_spec.version == "all":
             with suppress(DataprepError):
-                versions = _choice(declaration, task).chosen
+                versions = _choose_versions(declaration, task).chosen
         keys.extend([f"{task}.{version}" for version in versions] or [task])
     return keys
 
 
-def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute:
+def find_route(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute:
     """Return the route of one partition. Lists folders, but reads no file.
 
     Raises ConfigError or SourceError if the declared version cannot be found, and ConfigError without the declared
@@ -130,11 +130,11 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
     if task not in declaration.tasks:
         raise ConfigError(f"unknown task {partition}. Available: {', '.join(declaration.tasks)}")
     declared_version = declaration.tasks[task].version
-    choice = _choice(declaration, task)
+    choice = _choose_versions(declaration, task)
     if declared_version == "all" and version not in choice.chosen:
         raise ConfigError(
-            f"{partition}: the versions of {task} are now {', '.join(choice.chosen)}. Reload the definitions: "
-            "each version is a partition"
+            f"{partition}: unknown version of {task}. Available: {', '.join(choice.chosen)}. Reload the definitions, "
+            "because each version is a partition"
         )
     return TaskRoute(
         declaration=declaration,
@@ -146,11 +146,11 @@ def route_of(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute
     )
 
 
-def target_of(declaration: TaskMigrationDeclaration, partition: str) -> Path:
+def find_target(declaration: TaskMigrationDeclaration, partition: str) -> Path:
     """Return the folder of a partition in the new project, even if its version is missing in the old one."""
     task, _, version = partition.partition(".")
     parent = declaration.new_tasks / "versions" / version if version else declaration.new_tasks
-    # links are not followed, because the last component must remain the task's name
+    # do not follow links, because the last component must remain the task's name
     return (parent / task).absolute()
 
 
@@ -159,28 +159,28 @@ def task_line(target: Path) -> str:
     return f"TASK={shlex.quote(str(target))}"
 
 
-def _base(declaration: TaskMigrationDeclaration, task: str) -> Path:
+def _task_folder(declaration: TaskMigrationDeclaration, task: str) -> Path:
     return declaration.old_tasks / (declaration.tasks[task].old_folder or task)
 
 
-def _choice(declaration: TaskMigrationDeclaration, task: str) -> Choice:
+def _choose_versions(declaration: TaskMigrationDeclaration, task: str) -> VersionChoice:
     """Return the versions that a task's declaration selects."""
     task_spec = declaration.tasks[task]
-    folder = _base(declaration, task) / task_spec.versions_in
-    names = _folders(folder)
+    folder = _task_folder(declaration, task) / task_spec.versions_in
+    names = _list_folders(folder)
     if names is None and task_spec.version != BASE:
-        folders = ", ".join(_folders(folder.parent) or ()) or "no folder"
+        folders = ", ".join(_list_folders(folder.parent) or ()) or "no folder"
         raise SourceError(
-            f"tasks.{task}.version: {task_spec.version}: {folder} does not exist; {folder.parent} has {folders}. Set "
-            "`versions_in` to the folder that contains the versions"
+            f"tasks.{task}.version: {task_spec.version}: folder {folder} does not exist ({folder.parent} has "
+            f"{folders}). Set `versions_in` to the folder that contains the versions"
         )
     try:
-        return choose(names or (), task_spec.version)
+        return choose_versions(names or (), task_spec.version)
     except ConfigError as error:
         raise ConfigError(f"tasks.{task}.{error} (below {folder})") from error
 
 
-def _folders(folder: Path) -> list[str] | None:
+def _list_folders(folder: Path) -> list[str] | None:
     """Return the names of the folders in a folder, sorted; None if it does not exist."""
     try:
         with os.scandir(folder) as entries:

@@ -13,7 +13,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt, record_files
 from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds import directory_checks
 from dataprep_assets_tests.engine.found import findings_of
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
@@ -23,7 +23,7 @@ NOTES = declaration(splits=SPLITS)
 OTHER = declaration(dataset="replay", template={"header": "replay\n"}, splits=SPLITS)
 
 
-def directory(root: Path, notes: NotesDeclaration | ReplayDeclaration = NOTES) -> Path:
+def directory(root: Path, notes: NotesDeclaration | MixtureDeclaration = NOTES) -> Path:
     return LocalArtifacts(root).directory(notes.artifact("tfds_directory")) / notes.dataset / "1.0.0"
 
 

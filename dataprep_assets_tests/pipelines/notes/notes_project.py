@@ -12,13 +12,13 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.status import sweep
+from dataprep_assets.engine.staleness.status import remove_leftovers
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.orchestration.partitions import asset_key, job_name
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.resources import StorageResource
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLE
@@ -161,7 +161,7 @@ def notes_project(
         PackedCohorts(validate_declaration(NotesDeclaration, one, folder / "defs.yaml")) for one in attributes
     ]
     if replay is not None:
-        components.append(CombinedCohorts(validate_declaration(ReplayDeclaration, replay, folder / "defs.yaml")))
+        components.append(CombinedCohorts(validate_declaration(MixtureDeclaration, replay, folder / "defs.yaml")))
     with new_instance(home) as instance:
         yield NotesProject(tuple(components), instance, folder / "artifacts")
 
@@ -172,7 +172,7 @@ def main() -> None:
     with notes_project(folder, *json.loads((folder / "spec.json").read_bytes())) as made:
         made.run_all()
         for component in made.components:
-            sweep(component.specs, made.store)
+            remove_leftovers(component.specs, made.store)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.verdicts import find_all
-from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed, write_rows
+from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed_file, write_rows
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
@@ -48,6 +48,6 @@ def rewritten(cohort: PackedCohort, change: Callable[[PackedRowBlock], PackedRow
 
 def rewrite_rows(path: Path, change: Callable[[PackedRowBlock], PackedRowBlock]) -> None:
     """Write a file of rows without a mask again with other rows."""
-    blocks = [change(block) for block in open_packed(path, masked=False)]
+    blocks = [change(block) for block in open_packed_file(path, masked=False)]
     path.unlink()
     write_rows(path, blocks, masked=False)

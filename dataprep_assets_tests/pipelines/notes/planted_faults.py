@@ -17,7 +17,7 @@ import pytest
 from dataprep_assets.formats.packed_rows import PackedRowBlock
 from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
-from dataprep_assets.integrity.receipt import _own_digest
+from dataprep_assets.integrity.receipt import _compute_digest
 from dataprep_assets.pipelines.notes.component import PackedCohorts
 from dataprep_assets.pipelines.notes.retractions import add_retractions
 from dataprep_assets_tests.pipelines.notes.directories import leave_tfds_out
@@ -40,7 +40,7 @@ def edit_receipt(directory: Path, change: Callable[[dict[str, Any]], None]) -> N
 
     def signed(value: dict[str, Any]) -> None:
         change(value)
-        value["digest"] = _own_digest(value)
+        value["digest"] = _compute_digest(value)
 
     edit_json(directory / "receipt.json", signed)
 
@@ -76,7 +76,9 @@ def separator_within(made: NotesProject, monkeypatch: pytest.MonkeyPatch) -> Non
 def one_row_as_two(made: NotesProject, _: pytest.MonkeyPatch) -> None:
     def change(block: PackedRowBlock) -> PackedRowBlock:
         row = int(np.argmax(np.diff(block.heads) > 1))
-        return PackedRowBlock.of(block.tokens, block.lengths, np.insert(block.heads, row + 1, block.heads[row] + 1))
+        return PackedRowBlock.from_segments(
+            block.tokens, block.lengths, np.insert(block.heads, row + 1, block.heads[row] + 1)
+        )
 
     edit_rows(made, change)
 
@@ -205,14 +207,14 @@ def refused_class(made: NotesProject, _: pytest.MonkeyPatch) -> None:
 
 
 def chat_turn_separator(made: NotesProject, _: pytest.MonkeyPatch) -> None:
-    from dataprep_assets.stream.tokenizer import load_bundle
+    from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
     path = made.root.parent / "tokenizer" / "tokenizer.json"
     path.write_text(path.read_text().replace("<|endoftext|>", "<|im_end|>"))
     document = made.notes.document.model_copy(update={"separator": "<|im_end|>"})
     changed = PackedCohorts(made.notes.model_copy(update={"document": document}))
     made.components = (changed, *made.components[1:])
-    load_bundle.cache_clear()
+    load_declared_tokenizer.cache_clear()
 
 
 def unbalanced(value: dict[str, Any]) -> None:

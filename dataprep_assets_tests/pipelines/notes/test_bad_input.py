@@ -26,9 +26,10 @@ from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_files import QUARANTINE
 from dataprep_assets.pipelines.notes.dataset import notes_engine
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.stream.engine_certificate import ensure_certificate
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written
 from dataprep_assets_tests.pipelines.notes.pipeline import in_this_process, run_notes
 
@@ -87,7 +88,7 @@ def assert_silent(error: BaseException) -> None:
 def test_a_defect_fails_the_cohort_by_position_alone(reason: str, tmp_path: Path) -> None:
     record, _ = RECORDS[reason]
     source = written(tmp_path / "in", {MONTH: [GOOD, record]})
-    with pytest.raises(BadRecordError, match=f"{MONTH}: .*record 2.*{reason}") as raised:
+    with raises(BadRecordError, MONTH, 2, reason) as raised:
         pack(source, tmp_path / "out")
     assert_silent(raised.value)
     assert not (tmp_path / "out" / "notes" / "packed_cohorts" / MONTH).exists()
@@ -111,32 +112,32 @@ def test_or_is_dropped_counted_and_noted_by_position(reason: str, tmp_path: Path
 
 def test_more_drops_than_the_budget_fail_the_cohort(tmp_path: Path) -> None:
     source = written(tmp_path / "in", {MONTH: [GOOD, RECORDS["null_text"][0]]})
-    with pytest.raises(BadRecordError, match=r"1 of 2 notes would be dropped.*budget of 40") as raised:
+    with raises(BadRecordError, 1, 2) as raised:
         pack(source, tmp_path / "out", bad_records={"policy": "drop", "budget": 0.4})
     assert_silent(raised.value)
 
 
-FILES: dict[str, tuple[bytes, str]] = {
-    "malformed": (json.dumps([GOOD]).encode().replace(b'"notes": [', b'"notes": [CANARY,', 1), "record 1 at byte"),
-    "truncated": (json.dumps([GOOD, person()]).encode()[:-20], "in record 2"),
-    "cut in a string": (json.dumps([GOOD]).encode()[:30], "in record 1"),
-    "not the declared format": (json.dumps({"CANARY": GOOD}).encode(), "no JSON array"),
-    "UTF-16": (json.dumps([GOOD]).encode("utf-16-le"), "UTF-16LE without"),
-    "a page": (b"<html><body>CANARY</body></html>", "an HTML page"),
+FILES: dict[str, tuple[bytes, tuple[object, ...]]] = {
+    "malformed": (json.dumps([GOOD]).encode().replace(b'"notes": [', b'"notes": [CANARY,', 1), (1, "byte")),
+    "truncated": (json.dumps([GOOD, person()]).encode()[:-20], ("record", 2)),
+    "cut in a string": (json.dumps([GOOD]).encode()[:30], ("record", 1)),
+    "not the declared format": (json.dumps({"CANARY": GOOD}).encode(), ("JSON",)),
+    "UTF-16": (json.dumps([GOOD]).encode("utf-16-le"), ("UTF-16LE",)),
+    "a page": (b"<html><body>CANARY</body></html>", ("HTML",)),
     "a pointer": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1\n",
-        "git lfs pull",
+        ("git lfs pull",),
     ),
-    "not UTF-8": (json.dumps([GOOD]).encode().replace(b"good text", b"good \xff"), "invalid_utf8"),
-    "no patients": (b"[]", "its file has no patient"),
-    "nothing at all": (b"", "before any record"),
+    "not UTF-8": (json.dumps([GOOD]).encode().replace(b"good text", b"good \xff"), ("invalid_utf8",)),
+    "no patients": (b"[]", ("months.allow_empty",)),
+    "nothing at all": (b"", ("record",)),
     "patients without notes": (
         json.dumps([person(notes=[]), person(patient_id=2, notes=None)]).encode(),
-        "all 2 patients have empty lists of notes",
+        (2, "notes"),
     ),
     "notes without text": (
         json.dumps([person(notes=[note(" ")])]).encode(),
-        "all of its notes were dropped: 1 for empty_note",
+        (1, "empty_note"),
     ),
 }
 
@@ -144,10 +145,8 @@ FILES: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("kind", FILES)
 def test_a_bad_file_fails_by_position_alone(kind: str, tmp_path: Path) -> None:
     content, why = FILES[kind]
-    with pytest.raises(DataprepError, match=why) as raised:
+    with raises((BadRecordError, CorruptSourceError), MONTH, *why) as raised:
         pack(written(tmp_path / "in", {MONTH: content}), tmp_path / "out")
-    assert isinstance(raised.value, BadRecordError | CorruptSourceError)
-    assert MONTH in str(raised.value)
     assert_silent(raised.value)
 
 
@@ -209,7 +208,7 @@ def test_a_note_of_five_million_characters_is_one_document(tmp_path: Path) -> No
 def test_missing_metadata_fails_drops_or_takes_its_default(missing: dict[str, Any], tmp_path: Path) -> None:
     lacking = {**patient("CANARY-lacking", note("CANARY text"), birth="2010-01-03"), **missing}
     source = written(tmp_path / "in", {MONTH: [GOOD, lacking]})
-    with pytest.raises(BadRecordError, match=r"record 2, note 1.*missing_metadata.*template.defaults") as raised:
+    with raises(BadRecordError, 2, 1, "missing_metadata", "template.defaults") as raised:
         pack(source, tmp_path / "fail")
     assert_silent(raised.value)
     dropped = pack(source, tmp_path / "drop", template={**TEMPLATE, "missing": "drop"})
@@ -223,7 +222,7 @@ def test_missing_metadata_fails_drops_or_takes_its_default(missing: dict[str, An
 def test_a_template_that_fails_on_a_value_does_not_quote_it(tmp_path: Path) -> None:
     source = written(tmp_path / "in", {MONTH: [GOOD]})
     template = {"header": "{{ colour | int // 0 }}", "engine": "jinja"}
-    with pytest.raises(BadRecordError, match="bad_metadata") as raised:
+    with raises(BadRecordError, "bad_metadata") as raised:
         pack(source, tmp_path / "out", template=template)
     assert_silent(raised.value)
 
@@ -239,7 +238,7 @@ def test_a_month_without_a_file_fails_alone(tmp_path: Path) -> None:
 def test_a_patient_in_two_cohorts_fails_the_directory_unless_allowed(tmp_path: Path) -> None:
     people = {month: [patient("CANARY-1", note("CANARY")), patient(month, note("x"))] for month in (MONTH, "2010-02")}
     source = written(tmp_path / "in", people)
-    with pytest.raises(IntegrityError, match="1 patient in several cohorts, among 2010-01, 2010-02") as raised:
+    with raises(IntegrityError, 1, "2010-01, 2010-02") as raised:
         run_notes(plain(source, (MONTH, "2010-02")), tmp_path / "out")
     assert_silent(raised.value)
     allowed = run_notes(plain(source, (MONTH, "2010-02"), duplicate_patients="allow"), tmp_path / "out")
@@ -258,7 +257,7 @@ def test_a_retracted_patient_is_in_no_cohort_though_their_files_cannot_be_read_t
     def look() -> None:
         require_patients_once(notes, store, packed_cohorts(notes, store, notes.months.expected_keys))
 
-    with pytest.raises(IntegrityError, match="patients in several cohorts: 1, of"):
+    with raises(IntegrityError, 1):
         look()
     (tmp_path / "ids").write_text("CANARY-1\n")
     retract_patients(notes, store, tmp_path / "ids")
@@ -277,15 +276,14 @@ def test_a_patient_in_two_cohorts_is_refused_until_the_source_is_right_or_the_no
         assert not any(outcome.error for outcome in in_this_process(cohorts, ensure_packed_cohort))
 
     run(MONTH)
-    refused = pytest.raises(IntegrityError, match=r"several cohorts: 1, of 2010-01, 2010-02\. Nothing")
-    with refused as raised:
+    with raises(IntegrityError, 1, "2010-01", "2010-02") as raised:
         run(*months)
     assert_silent(raised.value)
     wrong = people[MONTH].pop(0)
     run(*months)
     people[MONTH].append(wrong)
     shutil.rmtree(store.root / "notes" / "packed_cohorts")
-    with refused:
+    with raises(IntegrityError, 1, "2010-01", "2010-02"):
         run(*months)
     (tmp_path / "ids").write_text(f"{MONTH}:2:1\n")
     notes = plain(tmp_path / "in", months, retractions=tmp_path / "retracted.jsonl")
@@ -298,9 +296,9 @@ def test_all_bad_records_of_a_month_are_under_one_error(tmp_path: Path) -> None:
     with pytest.raises(BadRecordError) as raised:
         pack(written(tmp_path / "in", {MONTH: people}), tmp_path / "out")
     said = str(raised.value)
-    assert said.startswith(f"{MONTH}: 25 cannot be used: record 2, note 1, byte ")
+    assert said.startswith(f"{MONTH}: 25 errors: record 2, note 1, byte ")
     assert said.count("null_text") == 20
-    assert "; and 5 more. Correct the source, or set `bad_records: {policy: drop}`" in said
+    assert_names(said, "5 more", "bad_records", "drop", 0.01)
 
 
 def test_file_names_are_in_no_error_log_or_output(
@@ -322,7 +320,7 @@ def test_file_names_are_in_no_error_log_or_output(
         assert CANARY not in repr(cohort)
     for path in source.iterdir():
         path.unlink()
-    with pytest.raises(SourceError, match="withheld") as raised:
+    with raises(SourceError, "withheld") as raised:
         ensure_packed_cohort(cohort)
     assert_silent(raised.value)
     assert CANARY not in "".join((*capfd.readouterr(), caplog.text))
@@ -332,11 +330,11 @@ def test_file_names_are_in_no_error_log_or_output(
 
 
 def test_an_unexpected_error_comes_out_as_its_type_and_place() -> None:
-    with pytest.raises(DataprepError, match=r"2010-01: KeyError at .*withheld") as raised, unquoting(MONTH):
+    with raises(DataprepError, "2010-01", "KeyError", "withheld") as raised, hide_quoted_data(MONTH):
         raise KeyError("CANARY of a patient")
     assert raised.value.__suppress_context__
     assert_silent(raised.value)
-    with pytest.raises(DataprepError, match=r"OSError|FileNotFoundError") as raised, unquoting(MONTH):
+    with raises(DataprepError, "FileNotFoundError") as raised, hide_quoted_data(MONTH):
         open("/CANARY/name")  # noqa: SIM115
     assert "CANARY" not in str(raised.value)
 
@@ -344,7 +342,7 @@ def test_an_unexpected_error_comes_out_as_its_type_and_place() -> None:
 def test_a_month_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     notes = plain(written(tmp_path / "in", {MONTH: [GOOD]}))
     ensure_certificate(notes_engine(notes), LocalArtifacts(tmp_path / "out"))
-    with pytest.raises(ConfigError, match="1999-01"):
+    with raises(ConfigError, "1999-01"):
         packed_cohorts(notes, LocalArtifacts(tmp_path / "out"), ["1999-01"])
 
 

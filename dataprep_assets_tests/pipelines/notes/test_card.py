@@ -1,4 +1,4 @@
-"""The data card of notes: counts alone where they are sensitive, and licences of what is combined in no key."""
+"""The data card of notes: counts alone where they are sensitive, and licenses of what is combined in no key."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.replay.replay import build_replay
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
@@ -39,7 +39,7 @@ def test_a_sensitive_card_holds_counts_that_are_not_small_and_no_month_file_pati
     assert "| train | – | – | < 11 | " in few[PAGE]
     made = card(PackedCohorts(notes.model_copy(update={"sensitive": True, "small_cell": 4})), store)
     assert "rows_in" not in made[PAGE]
-    assert "rows in |" not in made[PAGE]
+    assert "rows read |" not in made[PAGE]
     receipts = [store.require(notes.artifact("packed_cohorts", MONTH)), store.require(notes.artifact("tfds_directory"))]
     digests = [record.sha256 for receipt in receipts for record in receipt.files] + [r.content for r in receipts]
     for name, text in made.items():
@@ -48,11 +48,11 @@ def test_a_sensitive_card_holds_counts_that_are_not_small_and_no_month_file_pati
     assert [node["@type"] for node in json.loads(made[croissant.NAME])["distribution"]] == ["cr:FileSet"]
 
 
-def test_the_licences_of_a_combination_are_in_its_card_alone(tmp_path: Path) -> None:
+def test_the_licenses_of_a_combination_are_in_its_card_alone(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path / "out")
     names = [packed(tmp_path, tmp_path / "out", dataset).dataset for dataset in ("clinic", "replay")]
     told, bare = (
-        ReplayDeclaration.model_validate(
+        MixtureDeclaration.model_validate(
             {
                 "dataset": "both",
                 "sensitive": False,
@@ -63,7 +63,7 @@ def test_the_licences_of_a_combination_are_in_its_card_alone(tmp_path: Path) -> 
         for licensed in (True, False)
     )
     build_replay(bare, store)
-    assert build_replay(told, store)[1], "a licence changes no key"
+    assert build_replay(told, store)[1], "a license changes no key"
     page = card(CombinedCohorts(told), store)[PAGE]
     assert "| replay | dataset | – | – | – | – | MIT | – |" in page
     assert "* Version: 1.0.0" in page

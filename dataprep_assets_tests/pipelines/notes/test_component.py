@@ -10,34 +10,35 @@ import pytest
 import yaml
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, get_scaffolder
 
-from dataprep_assets.cli.support.project import component as dataset_named
-from dataprep_assets.cli.support.project import folder
+from dataprep_assets.cli.support.project import dataset_folder
+from dataprep_assets.cli.support.project import use_dataset as dataset_named
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tensorflow import array_record
 from dataprep_assets.orchestration import component
-from dataprep_assets.orchestration.component import definitions_of_dataset
+from dataprep_assets.orchestration.component import build_dataset_definitions
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.dataset import Notes, Replay
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.notes_project import notes_attributes
 
 
 def graph_of(component: Any) -> Any:
     """The graph of a component's assets and checks, bound to a storage."""
     resources = dg.Definitions(resources=resources_of(StorageResource(root="/nowhere")))
-    return dg.Definitions.merge(definitions_of_dataset(component), resources).resolve_asset_graph()
+    return dg.Definitions.merge(build_dataset_definitions(component), resources).resolve_asset_graph()
 
 
 def shipped(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((folder(name) / "defs.yaml").read_text())["attributes"]
+    loaded: dict[str, Any] = yaml.safe_load((dataset_folder(name) / "defs.yaml").read_text())["attributes"]
     return loaded
 
 
 def test_the_shipped_definition_has_the_seeds_parameters() -> None:
-    notes = validate_declaration(NotesDeclaration, shipped("arcus_notes"), folder("arcus_notes") / "defs.yaml")
+    notes = validate_declaration(NotesDeclaration, shipped("arcus_notes"), dataset_folder("arcus_notes") / "defs.yaml")
     assert notes.sensitive
     assert len(notes.months.expected_keys) == 24 * 12
     assert (notes.row_length, notes.rows_per_shard, notes.layout) == (8192, 256, "prepacked")
@@ -49,7 +50,7 @@ def test_the_shipped_definition_has_the_seeds_parameters() -> None:
 def test_its_tokenizer_has_the_tokens_that_it_names(shared: Path) -> None:
     from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-    notes = validate_declaration(NotesDeclaration, shipped("arcus_notes"), folder("arcus_notes") / "defs.yaml")
+    notes = validate_declaration(NotesDeclaration, shipped("arcus_notes"), dataset_folder("arcus_notes") / "defs.yaml")
     bundle = TokenizerBundle.load(shared / "tokenizers" / "llama3")
     ids = [
         bundle.separator(notes.document.separator, "text").id,
@@ -77,14 +78,14 @@ def test_the_shipped_definitions_load(name: str) -> None:
 )
 def test_a_header_comes_out_of_the_yaml_as_it_was_meant(engine: str, written: str, meant: str) -> None:
     attributes = shipped("sample_notes") | {"template": {"header": written, "engine": engine}}
-    context = SimpleNamespace(path=folder("sample_notes"), resolution_context=dg.ResolutionContext.default())
+    context = SimpleNamespace(path=dataset_folder("sample_notes"), resolution_context=dg.ResolutionContext.default())
     loaded = PackedCohorts.load(PackedCohorts.get_model_cls().model_validate(attributes), context)  # type: ignore[arg-type]
     assert loaded.declaration.template.header == meant
 
 
 def test_the_graph_is_certificate_rows_shards_directory_in_each_format() -> None:
     notes = validate_declaration(
-        NotesDeclaration, notes_attributes(formats=["tfrecord", "array_record"]), folder("sample_notes")
+        NotesDeclaration, notes_attributes(formats=["tfrecord", "array_record"]), dataset_folder("sample_notes")
     )
     graph = graph_of(PackedCohorts(notes))
     parents = {
@@ -107,37 +108,37 @@ def test_the_graph_is_certificate_rows_shards_directory_in_each_format() -> None
 
 def test_a_sensitive_dataset_is_tagged_in_the_ui() -> None:
     attributes = notes_attributes(sensitive=True, patient_key={"env": "SOME_KEY"})
-    graph = graph_of(PackedCohorts(validate_declaration(NotesDeclaration, attributes, folder("sample_notes"))))
+    graph = graph_of(PackedCohorts(validate_declaration(NotesDeclaration, attributes, dataset_folder("sample_notes"))))
     assert {graph.get(key).tags.get("dataprep/sensitive") for key in graph.materializable_asset_keys} == {"true"}
 
 
 def test_the_process_that_loads_a_sensitive_dataset_leaves_no_core_dump(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
-    monkeypatch.setattr(component, "without_core", lambda: called.append(True))
+    monkeypatch.setattr(component, "disable_core_dumps", lambda: called.append(True))
     for attributes in (notes_attributes(), notes_attributes(sensitive=True, patient_key={"env": "SOME_KEY"})):
-        PackedCohorts(validate_declaration(NotesDeclaration, attributes, folder("sample_notes"))).build_defs(
+        PackedCohorts(validate_declaration(NotesDeclaration, attributes, dataset_folder("sample_notes"))).build_defs(
             cast(Any, None)
         )
     assert called == [True]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "values"),
     [
-        ({"patient_key": {"env": None}}, "patient_key: .*exactly one of `env` and `public`"),
-        ({"sensitive": True}, "patient_key.public is only for fictional data"),
-        ({"template": {"header": "{nobody}"}}, "unknown fields \\['nobody'\\]"),
-        ({"cohorts": {"pattern": "x"}}, "cohorts.pattern: .*named groups"),
-        ({"months": {"first": "2010-13", "last": "2011-01"}}, "months.first"),
-        ({"splits": {"train": 0.5}}, "splits: .*add up to 0.5"),
-        ({"tfds_version": "1"}, "tfds_version"),
-        ({"rows_per_shard": 0}, "rows_per_shard"),
-        ({"layout": "both"}, "layout"),
-        ({"unknown_key": 1}, "unknown_key"),
+        ({"patient_key": {"env": None}}, ("patient_key", "`env`", "`public`")),
+        ({"sensitive": True}, ("patient_key.public",)),
+        ({"template": {"header": "{nobody}"}}, ("nobody",)),
+        ({"cohorts": {"pattern": "x"}}, ("cohorts.pattern",)),
+        ({"months": {"first": "2010-13", "last": "2011-01"}}, ("months.first",)),
+        ({"splits": {"train": 0.5}}, ("splits", 0.5)),
+        ({"tfds_version": "1"}, ("tfds_version",)),
+        ({"rows_per_shard": 0}, ("rows_per_shard",)),
+        ({"layout": "both"}, ("layout",)),
+        ({"unknown_key": 1}, ("unknown_key",)),
     ],
 )
-def test_a_wrong_key_is_named(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_wrong_key_is_named(change: dict[str, Any], values: tuple[object, ...]) -> None:
+    with raises(ConfigError, *values):
         validate_declaration(NotesDeclaration, notes_attributes(**change), Path("/somewhere/defs.yaml"))
 
 

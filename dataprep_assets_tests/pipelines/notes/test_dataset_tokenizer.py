@@ -6,7 +6,7 @@ from dataprep_assets.pipelines.notes.dataset import tokenizer_beside
 from dataprep_assets.project_template import write_project
 
 
-def test_it_is_found_anywhere_in_the_project_and_broken_neighbours_do_not_matter(tmp_path: Path) -> None:
+def test_it_is_found_anywhere_in_the_project_and_broken_neighbors_do_not_matter(tmp_path: Path) -> None:
     write_project(tmp_path / "cellar")
     defs = tmp_path / "cellar" / "cellar" / "defs"
     mixture, source = defs / "mixtures" / "all", defs / "wards" / "north" / "first"

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from dataprep_assets.engine.trace.trace import trace
+from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import notes_tracer
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.note_tokens import header_and_body
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written
 from dataprep_assets_tests.pipelines.notes.packed_months import BOS, failed, packed, prove_cohort
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES
@@ -65,7 +66,7 @@ def test_the_rows_hold_what_the_reference_makes_of_header_and_text_together(tmp_
 def test_every_proof_passes_and_knows_rows_that_were_encoded_otherwise(changes: dict[str, Any], tmp_path: Path) -> None:
     found = prove_cohort(packed(tmp_path / "out", declared(tmp_path, **changes), MONTH))
     assert failed(found) == {}
-    assert found["labels_within_notes"].facts["across_notes"] == 0
+    assert found["labels_within_notes"].facts["labels_across_notes"] == 0
     assert found["round_trip"].facts["documents_compared"] == 3
 
 
@@ -73,7 +74,7 @@ def test_rows_of_the_other_encoding_are_found(tmp_path: Path) -> None:
     cohort = packed(tmp_path / "out", declared(tmp_path), MONTH)
     other = replace(cohort.plan, notes=declared(tmp_path, encode="apart"))
     wrong = failed(prove_cohort(replace(cohort, plan=other)))
-    assert "record 1, note 1: its chunk 1 is not in the rows" in wrong["round_trip"]
+    assert_names(wrong["round_trip"], "record 1", "note 1", "chunk 1")
 
 
 def test_what_a_long_note_repeats_is_the_headers_alone(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_rows_lead_back_to_their_notes(tmp_path: Path) -> None:
     notes = declared(tmp_path)
     packed(tmp_path / "out", notes, MONTH)
     tracer, held = notes_tracer(notes, LocalArtifacts(tmp_path / "out")), rows(notes, tmp_path / "out", MONTH)
-    found = [trace(tracer, packed_row=at, shard=MONTH) for at in range(len(held))]
+    found = [trace_documents(tracer, packed_row=at, shard=MONTH) for at in range(len(held))]
     assert [len(of_row) for of_row in found] == [len(segments(row)) for row in held]
     short = {HEADER.format(kind=kind) + NOTES[kind] for kind in ("t", "tea")}
     assert short < {of.text for of_row in found for of in of_row}

@@ -27,4 +27,4 @@ def test_a_lost_month_is_missed_by_what_was_made_of_it(
     month = notes.months.expected_keys[0]
     told = told_without(root, notes.dataset, f"{lost}/{month}")
     names = [f"{notes.dataset}/{user.format(month=month)}" for user in users]
-    assert told == dict.fromkeys(names, (f"its input {lost}/{month} is missing. Materialize it again",))
+    assert told == dict.fromkeys(names, (f"its input {lost}/{month} is missing. Rebuild {lost}/{month}",))

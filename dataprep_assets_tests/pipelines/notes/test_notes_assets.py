@@ -11,13 +11,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.receipt import read_receipt
-from dataprep_assets.integrity.verify import verify
-from dataprep_assets.orchestration.component import asset_of
+from dataprep_assets.integrity.verify import verify_path
+from dataprep_assets.orchestration.component import build_asset
 from dataprep_assets.planning.cost import SHARDS_A_RUN
 from dataprep_assets.sources.cohorts import expected_months
 from dataprep_assets_tests import forked
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.orchestration.notice_board import left_to_do
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
@@ -42,7 +43,7 @@ def years(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NotesProject]:
     source = tiny_cohorts(folder / "source", YEARS)
     with notes_project(folder, plain_attributes(source, YEARS, workers=2, verify="size")) as made:
         assert made.run(["engine_certificate"]).success
-        policy = asset_of(made.components[0].spec("packed_cohorts")).backfill_policy
+        policy = build_asset(made.components[0].spec("packed_cohorts")).backfill_policy
         assert policy is not None
         assert policy.max_partitions_per_run == SHARDS_A_RUN
         batches = [YEARS[at : at + SHARDS_A_RUN] for at in range(0, len(YEARS), SHARDS_A_RUN)]
@@ -73,9 +74,9 @@ def test_four_years_are_one_selection_and_the_checks_speak_of_all_eight(years: N
     assert outcome.success
     found = {e.check_name: e for e in outcome.get_asset_check_evaluations()}["tokens_conserved"]
     assert found.passed
-    assert found.metadata["cohorts_examined"].value == 0, "they are as they were when they passed"
-    assert found.metadata["cohorts_examined_before"].value == 96
-    assert found.metadata["cohorts_not_examined_yet"].value == 0
+    assert found.metadata["cohorts_checked"].value == 0, "they are as they were when they passed"
+    assert found.metadata["cohorts_checked_before"].value == 96
+    assert found.metadata["cohorts_not_checked_yet"].value == 0
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +111,8 @@ def test_the_directory_says_how_to_train_on_it_and_its_version_is_its_content(fi
 
 
 def test_all_is_up_to_date_and_verifies_offline_and_a_second_run_builds_nothing(finished: NotesProject) -> None:
-    assert list(stale_decisions(finished.components[0].specs, finished.store)) == []
-    verdicts = list(verify(finished.root))
+    assert list(find_stale(finished.components[0].specs, finished.store)) == []
+    verdicts = list(verify_path(finished.root))
     assert len(verdicts) == 11
     assert [v for v in verdicts if v.defects] == []
     outcome = finished.run(COHORT, finished.notes.months.expected_keys)
@@ -161,11 +162,11 @@ def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> 
         assert outcome.success, failures(outcome)
         for name in ("packed_cohorts", "tfrecord_shards"):
             assert made_of(outcome, name) == ["2010-02"]
-        of_cohorts = [e for e in outcome.get_asset_check_evaluations() if "cohorts_examined" in e.metadata]
+        of_cohorts = [e for e in outcome.get_asset_check_evaluations() if "cohorts_checked" in e.metadata]
         assert of_cohorts
         for evaluation in of_cohorts:
-            assert evaluation.metadata["cohorts_examined"].value == 1
-            assert evaluation.metadata["cohorts_examined_before"].value == 2
+            assert evaluation.metadata["cohorts_checked"].value == 1
+            assert evaluation.metadata["cohorts_checked_before"].value == 2
         assert left_to_do(notes.specs, made.store, made.instance) == set()
         path = made.directory("tfrecord_shards", "2010-03")
         victim = next(file for file in sorted(path.rglob("*")) if file.is_file() and file.name != "receipt.json")
@@ -188,7 +189,7 @@ def test_a_gap_in_the_months_is_refused_by_name(tmp_path: Path) -> None:
         assert made.run(COHORT, ["2010-01", "2010-01"]).success
         assert made.run(COHORT, ["2010-03", "2010-03"]).success
         outcome = made.run(["tfds_directory"])
-        assert "1 of 3 months are missing: 2010-02" in failures(outcome)
+        assert_names(failures(outcome), 1, 3, "2010-02")
 
 
 @pytest.mark.usefixtures("without_tensorflow")
@@ -203,12 +204,12 @@ def test_a_patient_in_two_cohorts_is_refused_before_a_month_is_packed_unless_dec
             assert outcome.success == (policy == "allow")
             if policy == "fail":
                 # before a month is packed, however many there are
-                assert "patients in several cohorts: 1, of 2010-01, 2010-02" in failures(outcome)
+                assert_names(failures(outcome), 1, "2010-01", "2010-02")
                 assert made.store.partitions("notes", "packed_cohorts") == []
             else:
                 outcome = made.run(["tfds_directory"])
                 found = {e.check_name: e for e in outcome.get_asset_check_evaluations()}["patients_disjoint"]
-                assert (found.passed, found.metadata["in_several_cohorts"].value) == (True, 1)
+                assert (found.passed, found.metadata["patients_in_several_cohorts"].value) == (True, 1)
 
 
 @pytest.mark.slow

@@ -20,9 +20,10 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
 from dataprep_assets.packing.stock_maxtext import StockRule
 from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
-from dataprep_assets.pipelines.notes.tfds.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.tfds.maxtext import build_maxtext_settings
 from dataprep_assets.serving.sampler.maxtext import six_columns
 from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 from dataprep_assets_tests.readers.families import TENSORFLOW
 from dataprep_assets_tests.readers.tfds import ByName, block_of_batches, maxtext_batches, read_at, read_rows
@@ -53,7 +54,7 @@ def packed(notes: Any, root: Path) -> list[dict[str, Any]]:
 
 def read(notes: Any, root: Path) -> list[Row]:
     """All rows in file order, by the settings that the asset prints."""
-    settings = maxtext_settings(notes, LocalArtifacts(root))
+    settings = build_maxtext_settings(notes, LocalArtifacts(root))
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
     return list(read_rows(by_name, settings["train_split"]))
 
@@ -116,7 +117,7 @@ def test_the_shipped_loader_keeps_segments_and_never_trains_across_notes(made: t
     notes, root = made
     if notes.layout != "prepacked":
         pytest.skip("of prepacked rows")
-    settings = maxtext_settings(notes, LocalArtifacts(root))
+    settings = build_maxtext_settings(notes, LocalArtifacts(root))
     where = LocalArtifacts(root).directory(notes.artifact("array_record_directory")) / notes.dataset / "1.0.0"
     stored = packed(notes, root)
     by_name = ByName(settings["dataset_name"], Path(settings["dataset_path"]))
@@ -153,7 +154,7 @@ def test_a_loop_of_ones_own_takes_batches_as_the_page_says(made: tuple[Any, Path
 
 
 def test_rows_of_other_columns_are_refused_by_the_loader() -> None:
-    with pytest.raises(ConfigError, match=r"not prepacked rows: columns inputs_position, .* are missing"):
+    with raises(ConfigError, "inputs_position"):
         six_columns({"inputs": np.zeros(3, np.int32)})
-    with pytest.raises(FormatError, match="the columns of a row must have equal shapes, not"):
+    with raises(FormatError, "(3,), (4,)"):
         six_columns({name: np.zeros(3 + (name == "inputs"), np.int32) for name in COLUMNS})

@@ -262,7 +262,7 @@ def test_each_way_to_fail_was_taken(left: Left) -> None:
     kept = "".join(path.read_text() for path in sorted(left[0].rglob(f"{PRIVATE}/*")))
     assert [month for month in failing() if f"  {month}: " not in kept] == []
     for said in (
-        "is not JSON. Correct the file or download it again",
+        "is not valid JSON. Correct the file, or download it again",
         "in record 1",
         "invalid_utf8",
         "missing_metadata",
@@ -276,12 +276,12 @@ def test_each_way_to_fail_was_taken(left: Left) -> None:
         "bad_patient_id",
         "header_too_long",
         "no JSON array",
-        "its file has no patient",
+        "the file has no patient",
         "ValueError at",
         "more than the budget",
         "in several cohorts",
         "2010-02: its worker process died",
-        "have several files each",
+        "several files for",
         "nowhere: ",
     ):
         assert said in kept, said

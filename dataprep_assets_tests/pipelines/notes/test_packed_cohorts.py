@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.formats.packed_rows import open_packed
+from dataprep_assets.formats.packed_rows import open_packed_file
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.packing.row_defects import find_row_defects
@@ -61,8 +61,8 @@ def test_the_columnar_file_and_the_json_lines_hold_the_same_rows(tmp_path: Path)
     notes = declaration(targets=True)
     built(notes, tmp_path)
     directory = LocalArtifacts(tmp_path).directory(notes.artifact("packed_cohorts", "2010-12"))
-    file = open_packed(directory / packed_paths(notes, "2010-12")["train"].rows, masked=False)
-    shape = RowFacts.of(LocalArtifacts(tmp_path).require(notes.artifact("packed_cohorts", "2010-12"))).shape
+    file = open_packed_file(directory / packed_paths(notes, "2010-12")["train"].rows, masked=False)
+    shape = RowFacts.from_receipt(LocalArtifacts(tmp_path).require(notes.artifact("packed_cohorts", "2010-12"))).shape
     found = rows(notes, tmp_path, "2010-12")
     assert len(file) == len(found)
     at = 0

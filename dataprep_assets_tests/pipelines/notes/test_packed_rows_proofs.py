@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from dataprep_assets.formats.packed_rows import PackedRowBlock
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.notes.packed_months import BOS, MONTH, packed, prove_cohort, rewritten
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration
 
@@ -37,7 +38,7 @@ def test_a_row_of_padding_alone_and_one_that_is_too_long_are_refused(tmp_path: P
     cohort = packed(tmp_path, declaration())
 
     def empty(block: PackedRowBlock) -> PackedRowBlock:
-        return PackedRowBlock.of(block.tokens, block.lengths, np.insert(block.heads, 1, block.heads[1]))
+        return PackedRowBlock.from_segments(block.tokens, block.lengths, np.insert(block.heads, 1, block.heads[1]))
 
     rewritten(cohort, empty)
     assert "row 1: empty" in prove_cohort(cohort)["rows_valid"].summary
@@ -52,7 +53,7 @@ def test_a_json_line_that_a_crash_cut_is_named(layout: str, tmp_path: Path) -> N
     path = cohort.store.directory(cohort.artifact) / f"{MONTH}.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines)[:-7])
-    assert f"line {len(lines)} has no end" in prove_cohort(cohort)["jsonl_matches_rows"].summary
+    assert_names(prove_cohort(cohort)["jsonl_matches_rows"].summary, len(lines))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -71,7 +72,7 @@ def test_a_json_line_that_is_written_in_another_way_is_read_and_compared(layout:
     path.write_bytes(
         b"".join([lines[0], b"\n", json.dumps(row).encode(), b"\n", *(line + b"\n" for line in lines[2:])])
     )
-    assert f"line 2, column {name}: differs from" in prove_cohort(cohort)["jsonl_matches_rows"].summary
+    assert_names(prove_cohort(cohort)["jsonl_matches_rows"].summary, 2, name)
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -105,7 +106,7 @@ def test_padding_in_an_unpacked_row_is_trained_on_and_found(tmp_path: Path) -> N
     path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     finding = prove_cohort(cohort)["labels_within_notes"]
     assert (finding.passed, finding.warning) == (False, False)
-    assert finding.facts["on_padding"] == 256 - stored
+    assert finding.facts["labels_on_padding"] == 256 - stored
     assert "labels are padding" in finding.summary
 
 
@@ -113,14 +114,14 @@ def test_a_stream_of_notes_is_a_warning_that_counts_the_labels_across_them(tmp_p
     cohort = packed(tmp_path, declaration(layout="unpacked", rows="stream"))
     finding = prove_cohort(cohort)["labels_within_notes"]
     assert (finding.passed, finding.warning) == (False, True)
-    assert finding.facts["on_padding"] == 0
-    assert int(finding.facts["across_notes"]) > 0
-    assert "labels cross from one note into the next, because its rows are one stream" in finding.summary
+    assert finding.facts["labels_on_padding"] == 0
+    assert int(finding.facts["labels_across_notes"]) > 0
+    assert_names(finding.summary, "stream")
 
 
 @pytest.mark.parametrize("pipeline", ["tfds", "grain", "hf"])
 def test_no_label_of_a_row_that_is_a_note_leads_out_of_it(pipeline: str, tmp_path: Path) -> None:
     finding = prove_cohort(packed(tmp_path, declaration(layout="unpacked", pipeline=pipeline)))["labels_within_notes"]
     assert finding.passed, finding.summary
-    assert (finding.facts["on_padding"], finding.facts["across_notes"]) == (0, 0)
+    assert (finding.facts["labels_on_padding"], finding.facts["labels_across_notes"]) == (0, 0)
     assert int(finding.facts["labels"]) > 100

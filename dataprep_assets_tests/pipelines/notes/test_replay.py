@@ -10,16 +10,17 @@ import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import DATA_CARD
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
 from dataprep_assets.pipelines.notes.replay.replay import build_replay, combined_directory_spec, replay_losses
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
-from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, for_hf
+from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, is_for_hf
 from dataprep_assets_tests.engine.found import findings_of
 from dataprep_assets_tests.formats.shard_reader import read_directory
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 from dataprep_assets_tests.readers.hf_datasets import rows_of
@@ -42,9 +43,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def combined(**changes: Any) -> ReplayDeclaration:
+def combined(**changes: Any) -> MixtureDeclaration:
     declared = {"dataset": "notes_replay_combined", "sources": [{"dataset": name} for name in SOURCES]}
-    return ReplayDeclaration.model_validate(declared | changes)
+    return MixtureDeclaration.model_validate(declared | changes)
 
 
 def origins(root: Path) -> list[ShardOrigin]:
@@ -118,7 +119,7 @@ def test_weights_are_met_by_repeating_and_leaving_out_shards(built: Path) -> Non
 
 def test_weights_that_whole_shards_cannot_meet_are_refused_with_the_figures(built: Path) -> None:
     weights = [{"dataset": name, "weight": w} for name, w in zip(SOURCES, (1, 1000, 1), strict=True)]
-    with pytest.raises(ConfigError, match=r"share of 0\.0.*rows_per_shard"):
+    with raises(ConfigError, "rows_per_shard"):
         build_replay(combined(mode="weighted", sources=weights, tolerance=0.0001), LocalArtifacts(built))
 
 
@@ -168,7 +169,7 @@ def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_librar
     card.write_text(card.read_text().replace("finetune/", "fine/"))
     assert not findings_of(spec, store)["files_intact"].passed
     weighed = [of | {"weight": 1} for of in sources]
-    assert not for_hf(combined(mode="virtual", sources=weighed, format="array_record"), "hf"), "it knows no weights"
+    assert not is_for_hf(combined(mode="virtual", sources=weighed, format="array_record"), "hf"), "it knows no weights"
 
 
 @pytest.mark.parametrize(
@@ -231,18 +232,20 @@ def test_the_settings_of_a_mixture_name_its_second_split_for_evaluation(
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "values"),
     [
-        ({"row_length": 64}, "row_length 64, not 32"),
-        ({"targets": True}, "columns"),
-        ({"pad": {"id": 0, "may_occur": True}}, "pad_id 0, not"),
-        ({"layout": "unpacked"}, "layout unpacked"),
+        ({"row_length": 64}, ("row_length", 64, 32)),
+        ({"targets": True}, ("columns",)),
+        ({"pad": {"id": 0, "may_occur": True}}, ("pad_id", 0)),
+        ({"layout": "unpacked"}, ("layout", "unpacked")),
     ],
 )
-def test_sources_that_differ_are_refused_naming_what_differs(changes: dict[str, Any], why: str, tmp_path: Path) -> None:
+def test_sources_that_differ_are_refused_naming_what_differs(
+    changes: dict[str, Any], values: tuple[object, ...], tmp_path: Path
+) -> None:
     source(tmp_path, "finetune")
     source(tmp_path, "replay", **changes)
-    with pytest.raises(IntegrityError, match=why):
+    with raises(IntegrityError, *values):
         build_replay(
             combined(sources=[{"dataset": "finetune"}, {"dataset": "replay"}]), LocalArtifacts(tmp_path / "out")
         )
@@ -252,7 +255,7 @@ def test_another_tokenizer_is_refused(tmp_path: Path, shared: Path) -> None:
     source(tmp_path, "finetune")
     other = {"path": shared / "tokenizers" / "qwen3", "engine": "fastokens"}
     source(tmp_path, "replay", tokenizer=other, pad={"id": 4095, "may_occur": True})
-    with pytest.raises(IntegrityError, match="tokenizer"):
+    with raises(IntegrityError, "tokenizer"):
         build_replay(
             combined(sources=[{"dataset": "finetune"}, {"dataset": "replay"}]), LocalArtifacts(tmp_path / "out")
         )
@@ -264,20 +267,20 @@ def test_a_shard_that_two_sources_share_is_refused(tmp_path: Path) -> None:
         assert not run_notes(
             plain(written(tmp_path / name, {"2010-01": people}), dataset=name), tmp_path / "out"
         ).failed
-    with pytest.raises(IntegrityError, match="finetune and replay share a shard"):
+    with raises(IntegrityError, "finetune", "replay"):
         build_replay(
             combined(sources=[{"dataset": "finetune"}, {"dataset": "replay"}]), LocalArtifacts(tmp_path / "out")
         )
 
 
 def test_missing_sources_and_splits_are_named(built: Path) -> None:
-    with pytest.raises(MissingArtifactError, match="nobody/tfds_directory"):
+    with raises(MissingArtifactError, "nobody/tfds_directory"):
         build_replay(combined(sources=[{"dataset": "nobody"}]), LocalArtifacts(built))
-    with pytest.raises(ConfigError, match="no split val"):
+    with raises(ConfigError, "val"):
         build_replay(combined(splits=["train", "val"]), LocalArtifacts(built))
 
 
-def directory_specs(replay: ReplayDeclaration) -> list[ArtifactSpec]:
+def directory_specs(replay: MixtureDeclaration) -> list[ArtifactSpec]:
     """The artifacts of a combination, but for its card."""
     return [spec for spec in CombinedCohorts(replay).specs if spec.name != DATA_CARD]
 
@@ -287,15 +290,15 @@ def test_a_combination_is_stale_when_a_source_is_made_anew(tmp_path: Path) -> No
         source(tmp_path, name)
     store = LocalArtifacts(tmp_path / "out")
     specs = directory_specs(combined())
-    assert [str(one) for one in stale_decisions(specs, store)] == ["notes_replay_combined/tfds_directory: missing"]
+    assert [str(one) for one in find_stale(specs, store)] == ["notes_replay_combined/tfds_directory: missing"]
     build_replay(combined(), store)
-    assert list(stale_decisions(specs, store)) == []
+    assert list(find_stale(specs, store)) == []
     assert build_replay(combined(), store)[1]
     source(tmp_path, "replay", people=5)
-    (one,) = stale_decisions(specs, store)
+    (one,) = find_stale(specs, store)
     assert str(one) == "notes_replay_combined/tfds_directory: its input changed: replay:tfds_directory"
     changed = combined(seed=7, sources=[{"dataset": SOURCES[0]}, {"dataset": SOURCES[2]}])
-    (one,) = stale_decisions(directory_specs(changed), store)
+    (one,) = find_stale(directory_specs(changed), store)
     assert one.kind == "input changed"
-    (one,) = stale_decisions(directory_specs(combined(splits=["val"])), store)
+    (one,) = find_stale(directory_specs(combined(splits=["val"])), store)
     assert "no split val" in one.reason

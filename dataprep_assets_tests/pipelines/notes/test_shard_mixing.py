@@ -1,6 +1,6 @@
 """Shards of several datasets are mixed by their rows."""
 
-from dataprep_assets.pipelines.notes.replay.replay import interleaved, weighted
+from dataprep_assets.pipelines.notes.replay.replay import interleave_shards, weight_shards
 from dataprep_assets.pipelines.notes.tfds.provenance import ShardOrigin
 
 
@@ -11,8 +11,8 @@ def shard(source: int, number: int, rows: int) -> ShardOrigin:
 
 def test_short_shards_count_by_their_rows() -> None:
     sources = [[shard(0, n, 256) for n in range(4)], [shard(1, n, 64) for n in range(16)]]
-    found = interleaved(sources)
+    found = interleave_shards(sources)
     half = found[: len(found) // 2]
     assert abs(sum(o.rows for o in half if o.dataset == "0") - 512) <= 256
-    taken = weighted(sources, [0.75, 0.25])
+    taken = weight_shards(sources, [0.75, 0.25])
     assert [sum(o.rows for o in s) for s in taken] == [1536, 512]

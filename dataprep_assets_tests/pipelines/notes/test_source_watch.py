@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.engine.artifact.spec import EDITED, SourceWatch, look
+from dataprep_assets.engine.artifact.spec import EDITED, SourceWatch, poll_source
 from dataprep_assets.errors import MissingArtifactError, SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import notes_watch
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
 from dataprep_assets.pipelines.notes.replay.replay import build_replay
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
@@ -22,8 +23,10 @@ def people(name: str, count: int = 3) -> list[dict[str, object]]:
     return [patient(f"{name}{i}", note(f"{name} number {i}, tea at {i} o'clock " * 2)) for i in range(count)]
 
 
-def replay_watch(*sources: str) -> tuple[ReplayDeclaration, SourceWatch]:
-    declared = ReplayDeclaration.model_validate({"dataset": "both", "sources": [{"dataset": name} for name in sources]})
+def replay_watch(*sources: str) -> tuple[MixtureDeclaration, SourceWatch]:
+    declared = MixtureDeclaration.model_validate(
+        {"dataset": "both", "sources": [{"dataset": name} for name in sources]}
+    )
     watch = CombinedCohorts(declared).specs[0].watch
     assert watch is not None
     return declared, watch
@@ -34,20 +37,20 @@ def test_cohorts_come_and_change(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path / "out")
     notes = plain(source, MONTHS)
     watch = notes_watch(notes)
-    assert look(watch, store, None).change == "2 cohorts new"
+    assert poll_source(watch, store, None).change == "2 cohorts new"
     assert not run_notes(notes, tmp_path / "out").failed
-    built = look(watch, store, None)
+    built = poll_source(watch, store, None)
     assert built.change == ""
     os.utime(source / "2010-02.json", ns=(10**9, 10**9))
-    assert look(watch, store, built.identity).change == EDITED
+    assert poll_source(watch, store, built.identity).change == EDITED
     written(source, {"2010-01": people("2010-01", 4)})
-    assert look(watch, store, built.identity).change == "1 cohort changed"
+    assert poll_source(watch, store, built.identity).change == "1 cohort changed"
 
 
 def test_an_error_names_no_file(tmp_path: Path) -> None:
     folder = tmp_path / "Jane-Doe"
     with pytest.raises(SourceError) as refused:
-        look(notes_watch(plain(folder)), LocalArtifacts(tmp_path / "out"), None)
+        poll_source(notes_watch(plain(folder)), LocalArtifacts(tmp_path / "out"), None)
     assert "Jane-Doe" not in str(refused.value)
 
 
@@ -60,12 +63,12 @@ def test_a_combination_is_asked_by_its_sources(tmp_path: Path) -> None:
     store = LocalArtifacts(tmp_path / "out")
     declared, watch = replay_watch("first", "second")
     build("first", 3)
-    with pytest.raises(MissingArtifactError, match="second"):
-        look(watch, store, None)
+    with raises(MissingArtifactError, "second"):
+        poll_source(watch, store, None)
     build("second", 4)
-    assert look(watch, store, None).change == "2 datasets not combined yet"
+    assert poll_source(watch, store, None).change == "2 datasets not combined yet"
     build_replay(declared, store)
-    made = look(watch, store, None)
+    made = poll_source(watch, store, None)
     assert made.change == ""
     build("second", 5)
-    assert look(watch, store, made.identity).change == "1 dataset changed"
+    assert poll_source(watch, store, made.identity).change == "1 dataset changed"

@@ -10,7 +10,7 @@ import pytest
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.staleness.decide import Decision
-from dataprep_assets.engine.staleness.status import stale_decisions, sweep
+from dataprep_assets.engine.staleness.status import find_stale, remove_leftovers
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts import packed_cohort
 from dataprep_assets.pipelines.notes.dataset import notes_specs
@@ -23,7 +23,7 @@ MONTHS = ("2010-01", "2010-02")
 
 
 def examined(notes: NotesDeclaration, store: LocalArtifacts) -> list[Decision]:
-    return list(stale_decisions(notes_specs(notes), store))
+    return list(find_stale(notes_specs(notes), store))
 
 
 def names(notes: NotesDeclaration, store: LocalArtifacts) -> list[str]:
@@ -102,7 +102,7 @@ def test_sweeping_removes_what_a_killed_run_left(tmp_path: Path) -> None:
     run_notes(notes, tmp_path)
     left = store.directory(notes.artifact("packed_cohorts", "2011-01")).parent / ".staging" / f"2011-01-{'0' * 16}"
     left.mkdir()
-    sweep(notes_specs(notes), store)
+    remove_leftovers(notes_specs(notes), store)
     assert debris(tmp_path) == []
 
 
@@ -179,12 +179,12 @@ REASONS: dict[Change, tuple[str, str, str]] = {
     cut_a_file: (PACKED, "damaged", "damaged: 2010-02.jsonl"),
     another_cohort: ("engine_certificate", "input changed", "its source changed: sampled cohorts"),
     a_month_without_its_file: ("engine_certificate", "input changed", "its source changed: sampled cohorts"),
-    longer_rows: (PACKED, "settings changed", "row_length was 32, is 64 now"),
+    longer_rows: (PACKED, "settings changed", "row_length was 32, now 64"),
     another_key: (PACKED, "input changed", "its source changed: patient_key"),
     newer_step: (PACKED, "older version", f"built by version {MADE} of this step; the current version is {MADE + 1}"),
-    smaller_shards: (SHARDS, "settings changed", "rows_per_shard was 4, is 2 now"),
-    another_version: ("tfds_directory", "settings changed", "tfds_version was 1.0.0, is 2.0.0 now"),
-    another_engine: ("engine_certificate", "settings changed", "tokenizer.refuse was empty, is long now"),
+    smaller_shards: (SHARDS, "settings changed", "rows_per_shard was 4, now 2"),
+    another_version: ("tfds_directory", "settings changed", "tfds_version was 1.0.0, now 2.0.0"),
+    another_engine: ("engine_certificate", "settings changed", "tokenizer.refuse was empty, now long"),
 }
 
 
@@ -228,7 +228,7 @@ def test_a_check_with_a_raised_version_is_examined_again(copied: Path) -> None:
 
     def unexamined(spec: ArtifactSpec) -> object:
         """Cohorts without a verdict when a run examines the first month alone."""
-        return dict(spec.examine(store, MONTHS[:1]))["rows_valid"].facts["cohorts_not_examined_yet"]
+        return dict(spec.examine(store, MONTHS[:1]))["rows_valid"].facts["cohorts_not_checked_yet"]
 
     assert unexamined(spec) == 1
     assert all(finding.passed for _, finding in spec.examine(store, MONTHS))

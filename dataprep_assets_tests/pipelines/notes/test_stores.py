@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
@@ -18,6 +18,7 @@ from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE, SAMPLES, declaration, run_notes
@@ -36,7 +37,7 @@ def test_artifacts_in_a_bucket_are_those_of_a_folder(tmp_path: Path) -> None:
     kept = {name: data for name, data in data_files(bucket).items() if not name.startswith(".")}
     assert kept == {name: data for name, data in data_files(tmp_path / "folder").items() if ".staging/" not in name}
     assert receipts(bucket) == receipts(tmp_path / "folder")
-    assert list(stale_decisions(notes_specs(notes), store)) == []
+    assert list(find_stale(notes_specs(notes), store)) == []
 
 
 def test_cohorts_of_a_bucket_are_fetched_and_packed(moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +53,7 @@ def test_cohorts_of_a_bucket_are_fetched_and_packed(moto: str, tmp_path: Path, m
     notes = declaration().model_dump() | {"source": source | {"endpoint_url": moto, "region": "us-east-1"}}
     run_notes(type(declaration()).model_validate(notes), tmp_path / "fetched")
     broken: dict[str, Any] = source | {"endpoint_url": moto, "cache_dir": tmp_path / "other", "url": "s3://CANARY"}
-    with pytest.raises(SourceError, match="withheld") as raised:
+    with raises(SourceError, "withheld") as raised:
         run_notes(type(declaration()).model_validate(notes | {"source": broken}), tmp_path / "broken")
     assert "CANARY" not in str(raised.value)
     assert data_files(tmp_path / "fetched") == data_files(tmp_path / "folder")

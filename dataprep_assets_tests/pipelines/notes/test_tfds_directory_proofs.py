@@ -10,6 +10,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.tfds.tfds_directory import DIRECTORY_CHECKS, OpenedNotes, patients_disjoint
 from dataprep_assets_tests.faults.edits import edit_receipt
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.directories import directory, edit, failed, prove, sealed
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
@@ -54,7 +55,7 @@ def test_rows_that_are_not_there_are_told(notes_root: Path) -> None:
 def test_a_receipt_that_counts_otherwise_is_told(what: str, notes_root: Path) -> None:
     path = directory(notes_root).parents[1] / "receipt.json"
     edit_receipt(path, lambda value: value["facts"]["splits"]["val"].update({what: 99}))
-    assert "facts in its receipt: different" in prove(notes_root)["matches_cohort_shards"].summary
+    assert_names(prove(notes_root)["matches_cohort_shards"].summary, "facts", "receipt")
 
 
 def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Pat
 
     finding = patients_disjoint(opened(notes))
     assert finding.passed
-    assert finding.facts["in_several_cohorts"] == 1
+    assert finding.facts["patients_in_several_cohorts"] == 1
     strict = notes.model_copy(update={"duplicate_patients": "fail"})
     finding = patients_disjoint(opened(strict))
-    assert "1 patient is in several cohorts, among 2010-01, 2010-02" in finding.summary
+    assert_names(finding.summary, "1 patient", "2010-01, 2010-02")

@@ -11,13 +11,13 @@ import pytest
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.card.card import DATA_CARD
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
 from dataprep_assets.resources import StorageResource
-from dataprep_assets.serving.window.release import ReleaseLocation, locate
-from dataprep_assets.stores.connect import S3Place
+from dataprep_assets.serving.window.release import ReleaseLocation, locate_release
+from dataprep_assets.stores.connect import S3Address
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.project import Project, new_instance, sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
@@ -65,7 +65,7 @@ class ReleaseProject(Project):
     def published(self) -> ReleaseLocation:
         """Where it is published."""
         assert self.corpus.release.publish
-        return locate(self.corpus.release.publish)
+        return locate_release(self.corpus.release.publish)
 
     @property
     def registered(self) -> list[str]:
@@ -75,7 +75,7 @@ class ReleaseProject(Project):
     def stale(self) -> list[str]:
         """What is missing, damaged or out of date, but for the data card, which follows from the rest."""
         specs = [spec for spec in self.component.specs if spec.name != DATA_CARD]
-        return [one.name for one in stale_decisions(specs, self.store)]
+        return [one.name for one in find_stale(specs, self.store)]
 
     def plan(self) -> dg.ExecuteInProcessResult:
         """Materialize the plan of the release."""
@@ -129,7 +129,7 @@ def release_project(attributes: Mapping[str, Any], folder: Path) -> Iterator[Rel
 def new_target(servers: Places, kind: str, environment: pytest.MonkeyPatch) -> str:
     """A place to publish to, as users name it: a URL, with what reaches it in the environment."""
     place = servers.new(kind, "remote/tokenized")
-    if isinstance(place, S3Place):
+    if isinstance(place, S3Address):
         assert place.endpoint_url
         assert place.access_key_id
         assert place.secret_access_key

@@ -9,20 +9,21 @@ import pytest
 import yaml
 from dagster import AssetKey
 
-from dataprep_assets.cli.support.project import component as dataset_named
-from dataprep_assets.cli.support.project import folder
+from dataprep_assets.cli.support.project import dataset_folder
+from dataprep_assets.cli.support.project import use_dataset as dataset_named
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT, defs
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.orchestration.component import definitions_of_dataset
+from dataprep_assets.orchestration.component import build_dataset_definitions
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration, ReleaseOptions
 from dataprep_assets_tests.dg_command import dg
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.release.release_project import release_attributes
 
 
@@ -35,7 +36,7 @@ from dataprep_assets_tests.pipelines.release.release_project import release_attr
         (
             {"release": {"tokens_per_shard": 5000}},
             "release",
-            "is not a multiple of `sequence_length` 2048, so readers would reject the shards",
+            "must be a multiple of `sequence_length` (2048). Use",
         ),
         ({"release": {"tokens_per_shard": 100}}, "release", "Use 2048"),
         ({"sequence_length": 1}, "release.sequence_length", "at least 2"),
@@ -63,7 +64,7 @@ def test_a_wrong_declaration_names_file_key_value_and_what_is_allowed(
 
 
 def test_credentials_in_the_place_are_refused_and_not_repeated(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a storage URL contains credentials") as raised:
+    with raises(ConfigError, "credentials") as raised:
         validate_declaration(
             ReleaseDeclaration, release_attributes("s3://KEYID:hidden@bucket/x"), tmp_path / "defs.yaml"
         )
@@ -89,7 +90,7 @@ def test_the_shipped_releases_load_and_ask_nothing_of_a_network(monkeypatch: pyt
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     for dataset in ("dclm_2t", "sample_release"):
-        graph = bind_resources(definitions_of_dataset(dataset_named(dataset)), PROJECT_ROOT).resolve_asset_graph()
+        graph = bind_resources(build_dataset_definitions(dataset_named(dataset)), PROJECT_ROOT).resolve_asset_graph()
         names = {key.path[-1] for key in graph.get_all_asset_keys() if key.path[0] == dataset}
         assert {"token_bins_train", "release_plan", "npy_shards", "published_shards"} <= names
         assert "combined_bins" not in names
@@ -111,13 +112,13 @@ def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
 
 def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
     """As docs/formats/npy-shards.md#dimensions has them: 2,048 tokens a sample, 100 Gi tokens a shard."""
-    path = folder("dclm_2t") / "defs.yaml"
+    path = dataset_folder("dclm_2t") / "defs.yaml"
     release = validate_declaration(ReleaseDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     options = release.release
     assert (options.sequence_length, options.tokens_per_shard) == (2048, 100 * 2**30)
     assert npy_shards.token_bytes(options.tokens_per_shard, release.dtype) == 429_496_729_728
     assert release.source.repo == "mlfoundations/dclm-baseline-1.0-parquet"  # type: ignore[union-attr]
-    first = next(stale_decisions(ShardRelease(release).specs, LocalArtifacts(tmp_path)))
+    first = next(find_stale(ShardRelease(release).specs, LocalArtifacts(tmp_path)))
     assert (first.name, first.kind) == ("dclm_2t/manifest", "missing")
 
 

@@ -11,7 +11,7 @@ def test_lost_token_bins_are_missed_by_every_shard_that_was_cut_from_them(bins: 
     declared = own.declare(shuffle_seed=None)
     layout = own.build(declared)
     told = told_without(own.root, declared.dataset, "token_bins/train-00000")
-    missing = "its input token_bins/train-00000 is missing. Materialize it again"
+    missing = "its input token_bins/train-00000 is missing. Rebuild token_bins/train-00000"
     assert told[f"{declared.dataset}/combined_bins/train"] == (missing,)
     cut = {name for name in told if "/npy_shards/" in name}
     assert f"{declared.dataset}/npy_shards/{layout.partitions[0]}" in cut

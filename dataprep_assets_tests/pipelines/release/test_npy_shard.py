@@ -16,6 +16,7 @@ from dataprep_assets.pipelines.release import order
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
 from dataprep_assets.pipelines.release.npy_shard import build_npy_shard, shard_artifact, shard_recipe
 from dataprep_assets.stream.token_shard import TOKENS
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
 from dataprep_assets_tests.pipelines.release.planted_faults import flip_in_place
 
@@ -102,7 +103,7 @@ def test_damage_after_the_first_shard_was_cut_is_noticed_at_the_next(bins: Bins,
     layout = own.layout(declared)
     build_npy_shard(declared, own.store, layout, "train_000000")
     flip_in_place(own.store.directory(declared.artifact("token_bins", "train-00000")) / TOKENS)
-    with pytest.raises(IntegrityError, match=r"token_bins/train-00000/tokens\.bin: does not match its receipt"):
+    with raises(IntegrityError, "token_bins/train-00000/tokens.bin"):
         build_npy_shard(declared, own.store, layout, "train_000001")
 
 
@@ -116,7 +117,7 @@ def test_token_bins_that_are_gone_or_cut_are_named(bins: Bins, tmp_path: Path, s
         path.unlink()
     else:
         os.truncate(path, size)
-    with pytest.raises(IntegrityError, match=r"token_bins/train-00000/tokens\.bin: .*Materialize"):
+    with raises(IntegrityError, "token_bins/train-00000/tokens.bin"):
         build_npy_shard(declared, own.store, layout, "train_000000")
 
 
@@ -137,7 +138,7 @@ def test_another_seed_is_another_order_and_another_key(bins: Bins) -> None:
 def outdated(own: Bins, declared: Any, layout: ReleaseLayout) -> set[str]:
     """The shards that are not as this layout asks."""
     recipes = {p: shard_recipe(declared, layout, p) for p in layout.partitions}
-    return {p for p, recipe in recipes.items() if own.store.current(recipe.artifact, recipe.key) is None}
+    return {p for p, recipe in recipes.items() if own.store.find_current(recipe.artifact, recipe.key) is None}
 
 
 def test_a_finished_shard_is_current_and_a_changed_source_shard_makes_it_stale(bins: Bins, tmp_path: Path) -> None:

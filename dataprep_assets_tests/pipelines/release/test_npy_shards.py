@@ -17,6 +17,7 @@ from dataprep_assets.pipelines.release.layout import ReleaseLayout
 from dataprep_assets.pipelines.release.npy_shard import shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import build_npy_shards, planned_shards
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
 from dataprep_assets_tests.pipelines.release.planted_faults import flip_in_place
 
@@ -72,7 +73,6 @@ def test_progress_counts_what_was_read_and_ends_at_all_of_it(bins: Bins, tmp_pat
     layout = own.layout(declared)
     tokens = sum(cut.tokens for split in layout.splits.values() for cut in split.cuts)
     assert (progress.done["tokens"], progress.done["source_bytes"]) == (tokens, progress.source_bytes)
-    assert "tokens/s" in progress.line()
     assert "of 2 workers" in progress.line()
     again = Progress()
     build_on(own, declared, 2, again)
@@ -118,7 +118,7 @@ def test_a_shard_is_not_cut_from_token_bins_that_are_not_their_receipts(
     read = {
         p
         for p in layout.partitions
-        for split, cut in [layout.find(p)]
+        for split, cut in [layout.find_shard(p)]
         for group, _, _ in split.order.groups_between(cut.start, cut.stop)
         if any(shard.partition == "train-00001" for shard in group)
     }
@@ -127,5 +127,5 @@ def test_a_shard_is_not_cut_from_token_bins_that_are_not_their_receipts(
     for partition in read:
         error = results[partition].error
         assert isinstance(error, IntegrityError)
-        assert f"sample_corpus/token_bins/train-00001/{name}: does not match its receipt (sha256" in str(error)
+        assert_names(str(error), f"sample_corpus/token_bins/train-00001/{name}", "sha256")
         assert own.store.receipt(shard_artifact(declared, partition)) is None

@@ -42,7 +42,7 @@ class Shard:
         self.ids = self.directory / f"sample_ids_{partition[-6:]}.bin"
 
     def all(self) -> dict[str, Finding]:
-        return {check.name: check.find(self.opened) for check in npy_shards.SHARD_CHECKS}
+        return {check.name: check.run(self.opened) for check in npy_shards.SHARD_CHECKS}
 
 
 def test_every_check_passes_on_every_kind_of_shard(built: tuple[Bins, ReleaseLayout], tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_shards_checked_on_workers_have_the_findings_of_each_alone(
     shutil.rmtree(own.store.directory(shard_artifact(declared, chosen[2])))
     group = npy_shards.check_groups(declared)[0]
     assert isinstance(group, PartitionChecks)
-    found = dict(group.find(own.store, chosen))
-    assert found == dict(replace(group, workers=lambda *_: None).find(own.store, chosen))
+    found = dict(group.find_verdicts(own.store, chosen))
+    assert found == dict(replace(group, workers=lambda *_: None).find_verdicts(own.store, chosen))
     failed = {p: {name for name, finding in of.items() if not finding.passed} for p, of in found.items()}
     assert failed == {
         chosen[0]: set(),
@@ -212,7 +212,7 @@ def test_a_shuffled_order_leaves_few_documents_beside_their_neighbor(built: tupl
 
 def test_a_wrong_cut_is_not_the_stream(built: tuple[Bins, ReleaseLayout], tmp_path: Path) -> None:
     shard = Shard(built, tmp_path, "train_000001")
-    split, cut = shard.planned.layout.find("train_000001")
+    split, cut = shard.planned.layout.find_shard("train_000001")
     moved = replace(cut, start=cut.start + 1, stop=cut.stop + 1)
     layout = replace(shard.planned.layout, splits={"train": replace(split, cuts=[split.cuts[0], moved])})
     found = npy_shards.matches_stream(replace(shard.opened, planned=replace(shard.planned, layout=layout)))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.engine.trace.trace import Trace, trace
+from dataprep_assets.engine.trace.trace import Trace, trace_documents
 from dataprep_assets.errors import NotFoundError
 from dataprep_assets.formats.sample_ids import sample_id
 from dataprep_assets.pipelines.release.component import ShardRelease
@@ -14,6 +14,7 @@ from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
 from dataprep_assets.pipelines.release.npy_shard import build_npy_shard
 from dataprep_assets.pipelines.release.npy_trace import ReleaseTracer
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
 
 
@@ -54,7 +55,7 @@ def test_every_document_and_every_sample(bins: Bins, tmp_path: Path, options: di
         held: dict[tuple[str, int], set[int]] = {}
         covered = left_out = 0
         for number, ids in enumerate(mine.documents(declared, split)):
-            (found,) = trace(tracer, decode=False, document=number, split=split)
+            (found,) = trace_documents(tracer, decode=False, document=number, split=split)
             told = [shards[p.artifact.rpartition("/")[2]][p.start : p.stop] for p in npy(found)]
             joined = np.concatenate(told) if told else np.zeros(0, ids.dtype)
             assert joined.tolist() == ids[: len(joined)].tolist()
@@ -70,7 +71,7 @@ def test_every_document_and_every_sample(bins: Bins, tmp_path: Path, options: di
         assert left_out == dropped
         assert covered == sum(cut.stop - cut.start for cut in layout.splits[split].cuts)
         for (key, sample), documents in held.items():
-            found_documents = trace(tracer, decode=False, npy_shard=key, sample=sample)
+            found_documents = trace_documents(tracer, decode=False, npy_shard=key, sample=sample)
             assert sorted(one.document for one in found_documents) == sorted(documents)
         assert all(ids[-1] == separator for ids in mine.documents(declared, split))
 
@@ -82,11 +83,11 @@ def test_a_document_in_several_samples_is_told_in_lines(bins: Bins, tmp_path: Pa
     build(mine, declared)
     tracer, told = tracer_of(mine, declared), 0
     for number in range(len(mine.documents(declared, "val"))):
-        (found,) = trace(tracer, decode=False, document=number, split="val")
+        (found,) = trace_documents(tracer, decode=False, document=number, split="val")
         for place, line in zip(npy(found), [one for one in found.lines() if "/npy_shards/" in one], strict=True):
             samples, ids = place.at["samples"], place.at["sample_ids"]
             if len(samples) > 1:
-                assert f"samples {samples[0]} to {samples[-1]}, sample ids {ids[0]}, {ids[1]}" in line
+                assert_names(line, samples[0], samples[-1], ids[0], ids[1])
                 told += 1
     assert told
 
@@ -96,25 +97,19 @@ def test_shards_and_samples_that_do_not_exist(bins: Bins, tmp_path: Path) -> Non
     declared = mine.declare()
     build(mine, declared)
     tracer = tracer_of(mine, declared)
-    with pytest.raises(NotFoundError, match=r"unknown npy shard 'val_000999'\. Available: train_000000"):
-        trace(tracer, npy_shard="val_000999", sample=0)
-    with pytest.raises(
-        NotFoundError, match=r"trace: sample 9999 is out of range: val_000000 has \d+ \(counted from 0\)"
-    ):
-        trace(tracer, npy_shard="val_000000", sample=9999)
+    with raises(NotFoundError, "'val_000999'", "train_000000"):
+        trace_documents(tracer, npy_shard="val_000999", sample=0)
+    with raises(NotFoundError, 9999, "val_000000", 0):
+        trace_documents(tracer, npy_shard="val_000000", sample=9999)
 
 
 def test_shards_that_were_cut_otherwise_are_said_and_not_traced(bins: Bins, tmp_path: Path) -> None:
     mine = bins.copied(tmp_path)
     build(mine, mine.declare())
     tracer = tracer_of(mine, mine.declare(shuffle_seed=8))
-    (found,) = trace(tracer, document=0, split="val")
+    (found,) = trace_documents(tracer, document=0, split="val")
     assert npy(found) == []
-    assert [
-        note
-        for note in tracer.notes
-        if "was cut from different token bins, or with different settings, than declared now" in note
-    ]
+    assert [note for note in tracer.notes if "outdated token bins" in note]
 
 
 def test_shards_that_another_mix_leaves_as_they_are_are_traced(bins: Bins, tmp_path: Path) -> None:
@@ -122,4 +117,4 @@ def test_shards_that_another_mix_leaves_as_they_are_are_traced(bins: Bins, tmp_p
     build(mine, mine.declare(mix=8))
     declared = mine.declare(mix=16)
     assert build_npy_shard(declared, mine.store, mine.layout(declared), "val_000000")[1]
-    assert trace(tracer_of(mine, declared), npy_shard="val_000000", sample=0)
+    assert trace_documents(tracer_of(mine, declared), npy_shard="val_000000", sample=0)

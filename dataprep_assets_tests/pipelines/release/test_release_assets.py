@@ -15,11 +15,11 @@ import pytest
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats import sample_ids
-from dataprep_assets.integrity.verify import verify
+from dataprep_assets.integrity.verify import verify_path
 from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.window.release import MANIFEST, read_release
-from dataprep_assets.stores.connect import place_of
+from dataprep_assets.stores.connect import parse_place
 from dataprep_assets.stores.store import ObjectInfo, Progress
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.pipelines.release.release_project import (
@@ -115,7 +115,7 @@ def test_plan_shards_and_publication_through_dagster(
         keys = [info.key for info in made.published.store.list()]
         assert sorted(keys) == sorted([*(file.key for file in read_release(made.published).files), MANIFEST])
         assert made.stale() == []
-        assert [v for v in verify(made.root) if v.defects] == []
+        assert [v for v in verify_path(made.root) if v.defects] == []
         materialized = made.instance.get_materialized_partitions(made.key("npy_shards"))
         assert materialized == set(made.layout.partitions)
         again = made.publish()
@@ -152,7 +152,6 @@ def test_an_upload_says_in_the_log_how_much_was_sent(
     megabytes = f"{sum(file.bytes for file in release.files) / 1e6:,.1f}"
     *_, whole = [text for text in said if text.startswith("shared/published_shards: 100.0%")]
     assert f"{megabytes} of {megabytes} MB" in whole
-    assert "MB/s" in whole
 
 
 def test_shards_are_cut_on_workers_and_the_log_says_how_far_they_are(copied: ReleaseProject) -> None:
@@ -164,7 +163,6 @@ def test_shards_are_cut_on_workers_and_the_log_says_how_far_they_are(copied: Rel
     assert {p: copied.npy(p).read_bytes() for p in copied.layout.partitions} == before
     said = [entry.user_message for entry in copied.instance.all_logs(outcome.run_id)]
     *_, line = [text for text in said if text.startswith("shared/npy_shards: 100.0%")]  # a slow machine says it twice
-    assert "tokens/s" in line
     assert "of 3 workers" in line
 
 
@@ -174,7 +172,7 @@ def test_one_damaged_shard_is_red_and_alone_and_rebuilt_alone(copied: ReleasePro
     good = copied.npy(victim).read_bytes()
     copied.npy(victim).write_bytes(good[:500] + bytes([good[500] ^ 1]) + good[501:])
     assert copied.stale() == [f"shared/npy_shards/{victim}"]  # it comes back as it was, and nothing follows
-    (bad,) = [v for v in verify(copied.root) if v.defects]
+    (bad,) = [v for v in verify_path(copied.root) if v.defects]
     assert bad.name == f"shared/npy_shards/{victim}"
     before = copied.inodes()
     outcome = copied.cut()
@@ -211,12 +209,12 @@ def test_a_partial_backfill_gives_no_verdict_on_a_split_before_it_is_whole(copie
     shutil.rmtree(copied.root / "shared" / "npy_shards")
     checks = copied.checks(copied.cut(["train_000000", "train_000001"]))
     assert all(e.passed for e in checks.values())
-    assert checks["tokens_accounted"].metadata["splits_not_examined_yet"].value == 2
-    assert checks["files_intact"].metadata["shards_not_examined_yet"].value == 3
+    assert checks["tokens_accounted"].metadata["splits_not_checked_yet"].value == 2
+    assert checks["files_intact"].metadata["shards_not_checked_yet"].value == 3
     checks = copied.checks(copied.cut(["train_000002", "val_000000"]))
     assert all(e.passed for e in checks.values())
-    assert checks["tokens_accounted"].metadata["splits_not_examined_yet"].value == 0
-    assert checks["files_intact"].metadata["shards_not_examined_yet"].value == 0
+    assert checks["tokens_accounted"].metadata["splits_not_checked_yet"].value == 0
+    assert checks["files_intact"].metadata["shards_not_checked_yet"].value == 0
 
 
 def test_publishing_again_after_a_change_withdraws_the_manifest_first(
@@ -373,15 +371,15 @@ def test_the_prefixes_of_a_release_do_not_collide(finished: ReleaseProject, tmp_
 def test_the_consumers_lines_fit_the_place(tmp_path: Path) -> None:
     account = {"R2_DATASET_ACCOUNT_ID": "abc123", "R2_DATASET_WRITE_ACCESS_KEY_ID": "id"}
     account["R2_DATASET_WRITE_SECRET_ACCESS_KEY"] = "hidden"
-    assert consumer_environment(place_of("s3://dataset/tokenized", account)) == [
+    assert consumer_environment(parse_place("s3://dataset/tokenized", account)) == [
         "R2_DATASET_ACCOUNT_ID=abc123",
         "R2_DATASET_BUCKET_NAME=dataset",
         "R2_DATASET_READ_ACCESS_KEY_ID=",
         "R2_DATASET_READ_SECRET_ACCESS_KEY=",
         "DATASET_BINS_PATH=tokenized",
     ]
-    assert consumer_environment(place_of(str(tmp_path), {})) == []
-    assert consumer_environment(place_of("gs://dataset/tokenized", {})) == []
+    assert consumer_environment(parse_place(str(tmp_path), {})) == []
+    assert consumer_environment(parse_place("gs://dataset/tokenized", {})) == []
 
 
 def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: ReleaseProject) -> None:

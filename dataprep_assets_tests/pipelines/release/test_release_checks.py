@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.orchestration import checks
-from dataprep_assets.serving.window.release import locate
+from dataprep_assets.serving.window.release import locate_release
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
 from dataprep_assets_tests.pipelines.release.release_project import (
     LENGTH,
@@ -93,7 +93,7 @@ def listed_document(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
 
 def another_release(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
     shutil.rmtree(public(made, ""))
-    publish(make_release(made.root.parent / "other"), made.root.parent / "other", locate(public(made, "")))
+    publish(make_release(made.root.parent / "other"), made.root.parent / "other", locate_release(public(made, "")))
 
 
 def flip_published(made: ReleaseProject, _: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ FAULTS: dict[tuple[str, str], Fault] = {
 
 
 def checks_of(made: ReleaseProject) -> dict[str, dg.AssetChecksDefinition]:
-    return {name: checks.checks_of(made.component.spec(name)) for name in ("npy_shards", "published_shards")}
+    return {name: checks.build_checks(made.component.spec(name)) for name in ("npy_shards", "published_shards")}
 
 
 def run_checks(made: ReleaseProject, artifact: str) -> dict[str, dg.AssetCheckEvaluation]:

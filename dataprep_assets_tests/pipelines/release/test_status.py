@@ -11,13 +11,14 @@ import pytest
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.card import DATA_CARD
 from dataprep_assets.engine.staleness.decide import Decision
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import SHARD_CHECKS
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, publish_release
-from dataprep_assets.serving.window.release import MANIFEST, Release, locate
+from dataprep_assets.serving.window.release import MANIFEST, Release, locate_release
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
 
 SHARD = "train_000000"
@@ -42,7 +43,7 @@ class Published:
     def build(self) -> None:
         """Build and publish it."""
         release = self.declare().declaration
-        publish_release(release, self.bins.store, self.bins.build(release), locate(str(self.public)))
+        publish_release(release, self.bins.store, self.bins.build(release), locate_release(str(self.public)))
 
     def shard(self, name: str) -> Path:
         """A file of a shard, or the folder of it."""
@@ -51,7 +52,7 @@ class Published:
     def stale(self, **options: Any) -> dict[str, Decision]:
         """What of its own artifacts is stale, by name without the dataset's."""
         specs = [spec for spec in self.declare(**options).specs if spec.name != DATA_CARD]
-        found = {one.name.partition("/")[2]: one for one in stale_decisions(specs, self.bins.store)}
+        found = {one.name.partition("/")[2]: one for one in find_stale(specs, self.bins.store)}
         assert {name.partition("/")[0] for name in found} <= {NPY_SHARDS, PUBLISHED_SHARDS}
         return found
 
@@ -67,7 +68,7 @@ def built(bins: Bins, tmp_path_factory: pytest.TempPathFactory) -> Published:
 def own(built: Published, tmp_path: Path) -> Published:
     """A copy to damage. It is published to the folder of its own, which the receipt does not name."""
     copied = Published(built.bins.copied(tmp_path))
-    publish = locate(str(copied.public))
+    publish = locate_release(str(copied.public))
     release = copied.declare().declaration
     publish_release(release, copied.bins.store, copied.bins.layout(release), publish)
     assert copied.stale() == {}
@@ -111,7 +112,7 @@ def other_place_in_the_stream(made: Published) -> None:
         (damage_shard, "damaged", f"damaged: {SHARD}.npy"),
         (older, "older version", "built by version 0 of this step; the current version is 2"),
         (other_input, "input changed", "its input changed: token_bins/train-00001"),
-        (other_place_in_the_stream, "settings changed", "stream_start was 64, is 0 now"),
+        (other_place_in_the_stream, "settings changed", "stream_start was 64, now 0"),
     ],
 )
 def test_a_stale_shard_says_why_and_holds_up_the_publication_alone(
@@ -132,11 +133,11 @@ def test_a_stale_shard_says_why_and_holds_up_the_publication_alone(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"shuffle_seed": 8}, "release.shuffle_seed was 7, is 8 now"),
-        ({"shuffle_seed": None}, "release.shuffle_seed was 7, is not set now"),
-        ({"mix": 1}, "release.mix was 2, is 1 now"),
-        ({"sequence_length": 128}, "release.sequence_length was 64, is 128 now"),
-        ({"tokens_per_shard": 2048 * LENGTH}, "release.tokens_per_shard was 262144, is 131072 now"),
+        ({"shuffle_seed": 8}, "release.shuffle_seed was 7, now 8"),
+        ({"shuffle_seed": None}, "release.shuffle_seed was 7, now not set"),
+        ({"mix": 1}, "release.mix was 2, now 1"),
+        ({"sequence_length": 128}, "release.sequence_length was 64, now 128"),
+        ({"tokens_per_shard": 2048 * LENGTH}, "release.tokens_per_shard was 262144, now 131072"),
     ],
 )
 def test_a_changed_option_is_the_reason_though_other_token_bins_are_read(
@@ -150,7 +151,7 @@ def test_the_tail_changes_the_last_shard_of_a_split_alone(built: Published) -> N
     partitions = built.bins.layout(built.declare().declaration).partitions
     last = {p for p, following in zip(partitions, [*partitions[1:], ""], strict=True) if following[:3] != p[:3]}
     assert set(found) == {*(f"{NPY_SHARDS}/{p}" for p in last), PUBLISHED_SHARDS}
-    assert all(found[f"{NPY_SHARDS}/{p}"].reason.startswith("release.tail was drop, is pad now") for p in last)
+    assert all(found[f"{NPY_SHARDS}/{p}"].reason.startswith("release.tail was drop, now pad") for p in last)
 
 
 def test_a_publication_says_what_its_place_lacks(own: Published) -> None:
@@ -175,7 +176,7 @@ def test_where_another_datasets_release_is_nobody_is_told_to_publish_again(own: 
     other = replace(Release.from_bytes(manifest.read_bytes(), "here"), dataset="other")
     manifest.write_bytes(other.to_bytes())
     reason = own.stale()[PUBLISHED_SHARDS].reason
-    assert "contains the release of 'other', which trainers may read. Publish" in reason
+    assert_names(reason, "'other'")
     assert "again" not in reason
 
 
@@ -193,7 +194,7 @@ def test_a_check_of_a_raised_version_is_examined_again(own: Published) -> None:
 
     def unexamined() -> dict[str, object]:
         found = dict(spec.examine(store, []))
-        return {proof.name: found[proof.name].facts["shards_not_examined_yet"] for proof in SHARD_CHECKS}
+        return {proof.name: found[proof.name].facts["shards_not_checked_yet"] for proof in SHARD_CHECKS}
 
     assert set(unexamined().values()) == {0}
     raised = tuple(replace(c, version=c.version + 1) if c.name == "format_valid" else c for c in SHARD_CHECKS)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dataprep_assets.serving.sampler.simulation import simulate
+from dataprep_assets.serving.sampler.simulation import simulate_reads
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.pipelines.schedule.training_project import RUN, SCHEDULE, TrainingProject
 
@@ -56,7 +56,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> TrainingProject:
 
 def test_its_datasets_share_its_weight_as_the_blend_says(project: TrainingProject) -> None:
     data = project.data()
-    read = {one.source: one for one in simulate(data.sampler, data.steps)}
+    read = {one.source: one for one in simulate_reads(data.sampler, data.steps)}
     assert {name: round(one.share, 3) for name, one in read.items()} == {
         f"{BLEND}/fables": 0.5, f"{BLEND}/sagas": 0.25, "tales": 0.25
     }  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_document_of_it_is_found_at_its_steps(project: TrainingProject) -> Non
         ({"sources": [{**SOURCES[0], "split": "test"}]}, "unknown split 'test'. Available: train, valid"),
         (
             {"sources": SOURCES, "megatron": {"tokenizer": {"class": "x"}}},
-            "megatron: needs the view `megatron` of corpora, which the blend mixture does not have",
+            "megatron: the blend mixture has no view `megatron`",
         ),
     ],
 )

@@ -18,6 +18,7 @@ from dataprep_assets.pipelines.schedule.schedule_checks import SCHEDULE_CHECKS
 from dataprep_assets.serving.sampler import sampler as sampler_module
 from dataprep_assets_tests.engine.found import findings_of
 from dataprep_assets_tests.faults.edits import flip_byte
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.schedule.training_project import CORPUS, RUN, TrainingProject, copy, make
 from dataprep_assets_tests.tools.drill.box import reseal
 
@@ -72,13 +73,13 @@ def claim_removed(project: TrainingProject, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def forget_what_was_read(_: TrainingProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    located = sampler_module.SourceCursor.located
+    located = sampler_module.SourceCursor.locate
 
     def shifted(turn: sampler_module.SourceCursor, ordinals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         epoch, samples = located(turn, ordinals)
         return epoch, samples // 2
 
-    monkeypatch.setattr(sampler_module.SourceCursor, "located", shifted)
+    monkeypatch.setattr(sampler_module.SourceCursor, "locate", shifted)
 
 
 def append(project: TrainingProject, _: pytest.MonkeyPatch) -> None:
@@ -177,9 +178,7 @@ def test_a_shard_of_other_documents_under_its_old_name_is_told(
     revise(project, monkeypatch, edit)
     passed, summary = findings(project)["revisions_consistent"]
     assert not passed
-    assert (
-        "ranges of tokens: 0 removed, 0 added, but its documents show ranges of tokens: 1 removed, 1 added" in summary
-    )
+    assert_names(summary, "0 removed, 0 added", "1 removed, 1 added")
 
 
 @pytest.mark.parametrize("check", [check.name for check in SCHEDULE_CHECKS])

@@ -10,12 +10,12 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.routes import partitions
+from dataprep_assets.pipelines.tasks.routes import list_partitions
 from dataprep_assets.resources import StorageResource
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, small
 from dataprep_assets_tests.project import Bound, evaluated, range_tags
@@ -55,11 +55,11 @@ class Migration:
 
     @property
     def partitions(self) -> list[str]:
-        return partitions(self.declaration)
+        return list_partitions(self.declaration)
 
     def stale(self) -> dict[str, str]:
         """Why each stale task folder is stale, by its name."""
-        return {one.name: one.reason for one in stale_decisions([self.component.spec(TASK_FOLDER)], self.store)}
+        return {one.name: one.reason for one in find_stale([self.component.spec(TASK_FOLDER)], self.store)}
 
     @property
     def definitions(self) -> dg.Definitions:

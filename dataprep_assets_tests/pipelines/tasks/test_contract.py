@@ -3,15 +3,19 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.fields import value_at
-from dataprep_assets.pipelines.tasks.contract import contract_from, shipped_contracts
+from dataprep_assets.pipelines.tasks.contract import contract_from, load_shipped_contracts
+from dataprep_assets_tests.messages import raises
 
 
 def test_the_guides_six_tasks_ship_with_its_file_names() -> None:
-    assert {name: c.folder for name, c in shipped_contracts().items()} == {name: name for name in shipped_contracts()}
-    assert {c.folder: [c.files[s].name for s in c.splits] for c in shipped_contracts().values()} == {
+    assert {name: c.folder for name, c in load_shipped_contracts().items()} == {
+        name: name for name in load_shipped_contracts()
+    }
+    assert {c.folder: [c.files[s].name for s in c.splits] for c in load_shipped_contracts().values()} == {
         "Copa": ["copa_train.jsonl", "copa_validation.jsonl", "copa_test.jsonl"],
         "BOOLQ": ["boolq_train.jsonl", "boolq_validation.jsonl"],
         "CB": ["cb_train.jsonl", "cb_validation.jsonl", "cb_test.jsonl"],
@@ -19,59 +23,59 @@ def test_the_guides_six_tasks_ship_with_its_file_names() -> None:
         "ArcC_Cloze": [f"ARC-Challenge_{s}.jsonl" for s in ("train", "validation", "test")],
         "ArcC_MC": [f"ARC-Challenge_{s}.jsonl" for s in ("train", "validation", "test")],
     }
-    assert all(spec.required == (s != "test") for c in shipped_contracts().values() for s, spec in c.files.items())
+    assert all(spec.required == (s != "test") for c in load_shipped_contracts().values() for s, spec in c.files.items())
 
 
 def test_hidden_labels_are_allowed_in_test_alone() -> None:
-    for contract in shipped_contracts().values():
+    for contract in load_shipped_contracts().values():
         assert {s for s, labels in contract.labels.items() if -1 in labels} <= {"test"}
 
 
 def test_like_changes_what_it_names_and_nothing_else() -> None:
     changed = contract_from({"like": "Copa", "folder": "Copa2", "files": {"train": {"rows": 12}}}, "here")
-    copa = shipped_contracts()["Copa"]
+    copa = load_shipped_contracts()["Copa"]
     assert changed.files["train"].rows == (12,)
     assert changed.files["train"].name == "copa_train.jsonl"
     assert changed.model_copy(update={"folder": "Copa", "files": copa.files}) == copa
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "values"),
     [
         (
             {"like": "Capo"},
-            r"here: like: unknown contract 'Capo'. Available: ArcC_Cloze, ArcC_MC, BOOLQ, CB, Copa, RTE",
+            ("like", "'Capo'", "ArcC_Cloze, ArcC_MC, BOOLQ, CB, Copa, RTE"),
         ),
-        ({"colour": 1}, r"here: colour: Extra inputs are not permitted \(got 1\)"),
-        ({"id": "index"}, r"id: unknown key 'index'. Available: choice1"),
-        ({"label": "labels"}, "label: unknown key 'labels'. Available"),
-        ({"text": ["premise", "choices.text"]}, "'choices.text'. Available"),
-        ({"keys": {"label": "float"}}, r"here: keys.label.type: Input should be 'string', 'integer'"),
-        ({"keys": {"label": "object"}}, "`keys` are required for type `object`, and not allowed for others"),
-        ({"files": {"train": {"name": "../copa_train.jsonl"}}}, r"here: files.train.name: String should match pattern"),
-        ({"files": {"validation": {"name": "copa_train.jsonl"}}}, r"two splits have the same file name"),
-        ({"files": {"dev": {"name": "copa_dev.jsonl"}}}, r"here: files.dev.\[key\]: Input should be 'train'"),
-        ({"loader": {"bad_line": "stops"}}, r"here: loader: Extra inputs are not permitted"),
-        ({"labels": {"test": None}}, r"here: labels.test"),
+        ({"colour": 1}, ("colour", 1)),
+        ({"id": "index"}, ("id", "'index'", "choice1")),
+        ({"label": "labels"}, ("label", "'labels'")),
+        ({"text": ["premise", "choices.text"]}, ("choices.text",)),
+        ({"keys": {"label": "float"}}, ("keys.label.type", "'string', 'integer'")),
+        ({"keys": {"label": "object"}}, ("keys", "object")),
+        ({"files": {"train": {"name": "../copa_train.jsonl"}}}, ("files.train.name",)),
+        ({"files": {"validation": {"name": "copa_train.jsonl"}}}, ("files", "name")),
+        ({"files": {"dev": {"name": "copa_dev.jsonl"}}}, ("files.dev", "'train'")),
+        ({"loader": {"bad_line": "stops"}}, ("loader",)),
+        ({"labels": {"test": None}}, ("labels.test",)),
     ],
 )
-def test_a_wrong_line_is_named_with_what_is_allowed(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_a_wrong_line_is_named_with_what_is_allowed(change: dict[str, Any], values: tuple[object, ...]) -> None:
+    with raises(ConfigError, "here", *values):
         contract_from({"like": "Copa", **change}, "here")
 
 
 def test_a_contract_without_validation_or_with_labels_of_some_splits_is_refused() -> None:
-    copa = shipped_contracts()["Copa"].model_dump()
+    copa = load_shipped_contracts()["Copa"].model_dump()
     files = {"train": copa["files"]["train"]}
-    with pytest.raises(ConfigError, match=r"files: validation is missing\. The trainer reads train and validation"):
+    with raises(ConfigError, "files", "validation"):
         contract_from({**copa, "files": files}, "here")
-    with pytest.raises(ConfigError, match="labels: must be set for all of"):
+    with raises(ConfigError, "labels"):
         contract_from({**copa, "labels": {"train": [0, 1]}}, "here")
 
 
 def test_contracts_do_not_change() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        shipped_contracts()["Copa"].folder = "CB"  # type: ignore[misc]
+    with raises(ValidationError, "frozen"):
+        load_shipped_contracts()["Copa"].folder = "CB"  # type: ignore[misc]
 
 
 def test_paths_reach_into_rows() -> None:

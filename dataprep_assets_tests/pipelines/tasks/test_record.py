@@ -3,11 +3,11 @@
 from typing import Any
 
 from dataprep_assets.formats.task_rows import TaskRow, parse_rows
-from dataprep_assets.pipelines.tasks.contract import shipped_contracts
+from dataprep_assets.pipelines.tasks.contract import load_shipped_contracts
 from dataprep_assets.pipelines.tasks.record import compare_rows
 from dataprep_assets_tests.tools.sample.make_sample_tasks import jsonl, rewritten, task_rows
 
-COPA, BOOLQ = shipped_contracts()["Copa"], shipped_contracts()["BOOLQ"]
+COPA, BOOLQ = load_shipped_contracts()["Copa"], load_shipped_contracts()["BOOLQ"]
 
 
 def rows(values: list[dict[str, Any]]) -> tuple[TaskRow, ...]:
@@ -22,7 +22,7 @@ def test_a_rewrite_changes_texts_and_no_label() -> None:
     assert (found.relabelled, found.missing, found.added, found.repeated) == (0, 0, 0, 0)
 
 
-def test_missing_added_repeated_and_relabelled_rows_are_counted() -> None:
+def test_missing_added_repeated_and_relabeled_rows_are_counted() -> None:
     original = task_rows("Copa", "train", 6)
     a, b, c, d, *_ = original
     made = [{**a, "label": 1 - a["label"]}, b, b, {**c, "premise": "x"}, {**d, "idx": 77}]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dataprep_assets.pipelines.tasks.checks import FILES
-from dataprep_assets.pipelines.tasks.contract import shipped_contracts
+from dataprep_assets.pipelines.tasks.contract import load_shipped_contracts
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.tasks.trees import TASKS, Project
 from dataprep_assets_tests.tools.sample.make_sample_tasks import DISCARDED
 
@@ -54,7 +55,7 @@ def test_a_version_with_its_own_validation_brings_it(tree: Project) -> None:
 
 
 def damage(tree: Project, task: str, change: Callable[[Path], object]) -> Path:
-    path = tree.old / task / shipped_contracts()[task].files["train"].name
+    path = tree.old / task / load_shipped_contracts()[task].files["train"].name
     change(path)
     return path
 
@@ -86,7 +87,7 @@ def to_link(target: str) -> Callable[[Path], None]:
     [
         (lambda p: shutil.rmtree(p.parent), "missing", "the folder Data/rejection_sampling/0_data/Copa does not exist"),
         (Path.unlink, "missing", "copa_train.jsonl does not exist"),
-        (moved, "other_case", "its name there is Copa_train.jsonl"),
+        (moved, "other_case", "but Copa_train.jsonl does"),
         (to_link("nowhere"), "broken_link", "is a link to nowhere, which does not exist"),
         (to_folder, "directory", "is a folder, not a file"),
         (to_pipe, "not_regular", "is not a regular file"),
@@ -150,7 +151,7 @@ def test_a_link_out_of_the_old_project_is_copied_but_not_linked(tree: Project) -
     linked = tree.declared({"Copa": {"mode": "symlink"}})
     done = tree.migrate(linked)["Copa"]
     assert [a.cause for a in done.record.absent] == ["outside_old_project"]
-    assert "is itself a link out of the old project. Migrate it by copy" in tree.faults(linked, "Copa")[FILES][0]
+    assert_names(tree.faults(linked, "Copa")[FILES][0], "link", "copy")
     copied = tree.declared({"Copa": {}})
     tree.migrate(copied)
     assert tree.faults(copied, "Copa") == {}

@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from dataprep_assets.engine.artifact.spec import EDITED, SourceWatch, look
+from dataprep_assets.engine.artifact.spec import EDITED, SourceWatch, poll_source
 from dataprep_assets.pipelines.tasks.dataset import task_folder_spec
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project
@@ -18,27 +18,27 @@ def watch_of(declared: TaskMigrationDeclaration) -> SourceWatch:
 def test_versions_come_and_files_change(tree: Project) -> None:
     declared = tree.declared({"Copa": {"version": "latest"}, "BOOLQ": {}})
     watch = watch_of(declared)
-    assert look(watch, tree.store, None).change == "2 tasks new"
+    assert poll_source(watch, tree.store, None).change == "2 tasks new"
     tree.migrate(declared)
-    made = look(watch, tree.store, None)
+    made = poll_source(watch, tree.store, None)
     assert made.change == ""
     versions = tree.old / "Copa" / "mezo_gpt"
     shutil.copytree(versions / "version_1", versions / "version_99")
-    newer = look(watch, tree.store, made.identity)
+    newer = poll_source(watch, tree.store, made.identity)
     assert newer.change == "1 version new"
     tree.migrate(declared)
-    built = look(watch, tree.store, newer.identity)
+    built = poll_source(watch, tree.store, newer.identity)
     path = versions / "version_99" / TRAIN
     os.utime(path, ns=(10**9, 10**9))
-    assert look(watch, tree.store, built.identity).change == EDITED
+    assert poll_source(watch, tree.store, built.identity).change == EDITED
     path.write_bytes(path.read_bytes() + b"\n")
-    assert look(watch, tree.store, built.identity).change == "1 task changed"
+    assert poll_source(watch, tree.store, built.identity).change == "1 task changed"
 
 
 def test_an_original_that_rewrites_are_compared_with_counts(tree: Project) -> None:
     declared = tree.declared({"Copa": {}})
     watch = watch_of(declared)
     tree.migrate(declared)
-    made = look(watch, tree.store, None)
+    made = poll_source(watch, tree.store, None)
     os.utime(tree.home / "original" / "Copa" / TRAIN, ns=(10**9, 10**9))
-    assert look(watch, tree.store, made.identity).change == EDITED
+    assert poll_source(watch, tree.store, made.identity).change == EDITED

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.engine.staleness.decide import Decision
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.tasks.checks import check_task
-from dataprep_assets.pipelines.tasks.contract import Split, shipped_contracts
+from dataprep_assets.pipelines.tasks.contract import Split, load_shipped_contracts
 from dataprep_assets.pipelines.tasks.dataset import task_folder_spec
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import MigrationResult, migrate_task
-from dataprep_assets.pipelines.tasks.routes import partitions
+from dataprep_assets.pipelines.tasks.routes import list_partitions
 from dataprep_assets_tests.tools.sample.make_sample_tasks import DISCARDED, LAYOUT, VERSIONS, jsonl, write_tree
 
-TASKS = tuple(shipped_contracts())
+TASKS = tuple(load_shipped_contracts())
 TRAIN = "copa_train.jsonl"
 """Copa's train file, which most tests of a migration look at."""
 COUNTS: Mapping[Split, int] = {"train": 12, "validation": 6, "test": 5}
@@ -25,7 +25,7 @@ COUNTS: Mapping[Split, int] = {"train": 12, "validation": 6, "test": 5}
 
 def small(task: str, **changes: Any) -> dict[str, Any]:
     """The contract of a task, with the row counts of these trees."""
-    splits = shipped_contracts()[task].splits
+    splits = load_shipped_contracts()[task].splits
     return {"like": task, "files": {s: {"rows": COUNTS[s]} for s in splits}, **changes}
 
 
@@ -60,15 +60,15 @@ class Project:
                 "contracts": {task: small(task) for task in TASKS},
                 **more,
             }
-        ).located(self.home)
+        ).resolve_paths(self.home)
 
     def migrate(self, declaration: TaskMigrationDeclaration) -> dict[str, MigrationResult]:
         """Every partition of a declaration."""
-        return {p: migrate_task(declaration, self.store, p) for p in partitions(declaration)}
+        return {p: migrate_task(declaration, self.store, p) for p in list_partitions(declaration)}
 
     def stale(self, declaration: TaskMigrationDeclaration) -> dict[str, Decision]:
         """What of a migration is to be done again, by partition."""
-        found = stale_decisions([task_folder_spec(declaration)], self.store)
+        found = find_stale([task_folder_spec(declaration)], self.store)
         return {one.name.removeprefix(f"{declaration.dataset}/task_folder/"): one for one in found}
 
     def is_current(self, declaration: TaskMigrationDeclaration, partition: str) -> bool:
@@ -83,7 +83,7 @@ class Project:
 
 def project(home: Path, tasks: Sequence[str] = TASKS) -> Project:
     """Write an old project with these tasks; of Copa three versions, and one that was discarded."""
-    counts = {task: {split: COUNTS[split] for split in shipped_contracts()[task].splits} for task in tasks}
+    counts = {task: {split: COUNTS[split] for split in load_shipped_contracts()[task].splits} for task in tasks}
     write_tree(home, counts, {"Copa": (*VERSIONS, DISCARDED)})
     return Project(home)
 

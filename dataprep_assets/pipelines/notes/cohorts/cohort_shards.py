@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
-from dataprep_assets.engine.checks.check import FILES_INTACT, Check, Finding, name_of, verdict
+from dataprep_assets.engine.checks.check import FILES_INTACT, Check, Finding, build_verdict, describe_artifact
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
 from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.formats.packed_rows import open_packed
+from dataprep_assets.formats.packed_rows import open_packed_file
 from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -40,15 +40,15 @@ from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
     shard_names,
 )
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 
-_REBUILD = "Materialize this partition of the shards again"
+_REBUILD = "Rebuild this partition of the shards"
 _POSITIONS = 1 << 17
 """Positions to compare at a time, so that their columns stay in a core's cache."""
 
 
 @dataclass(kw_only=True)
-class _Counted:
+class _ShardCounts:
     """The result of reading the shards of one split: records and payload bytes of each shard, and defects by check."""
 
     records: list[int] = field(default_factory=list)
@@ -59,7 +59,7 @@ class _Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class CohortShards:
-    """The shards of one cohort, opened for checks, with the directory and receipt of the packed rows behind them."""
+    """The shards of one cohort, opened for checks, with the directory and receipt of their packed rows."""
 
     directory: Path
     receipt: Receipt
@@ -71,7 +71,7 @@ class CohortShards:
     @cached_property
     def facts(self) -> CohortShardsFacts:
         """The receipt's facts; raises IntegrityError if one is missing."""
-        return CohortShardsFacts.of(self.receipt)
+        return CohortShardsFacts.from_receipt(self.receipt)
 
     @property
     def splits(self) -> Mapping[str, SplitShards]:
@@ -84,33 +84,34 @@ class CohortShards:
         return shard_names(self.notes, split, self.month, total, self.facts.format)
 
     @cached_property
-    def counts(self) -> Mapping[str, _Counted]:
+    def counts(self) -> Mapping[str, _ShardCounts]:
         """Split → the result of reading all its records."""
         return {split: self._count(split) for split in self.splits}
 
-    def _count(self, split: str) -> _Counted:
-        rows = open_packed(self.packed / packed_paths(self.notes, self.month)[split].rows, masked=False)
-        counts, shape = _Counted(), RowFacts.of(self.packed_receipt).shape
+    def _count(self, split: str) -> _ShardCounts:
+        rows = open_packed_file(self.packed / packed_paths(self.notes, self.month)[split].rows, masked=False)
+        counts, shape = _ShardCounts(), RowFacts.from_receipt(self.packed_receipt).shape
         columns = [FeatureColumn(name=name, length=self.notes.stored_length) for name in shape.columns]
         step = max(1, _POSITIONS // shape.row_length)
         for number, name in enumerate(self.names(split)):
-            # the expected first row does not depend on earlier shards, so a record lost there does not shift this one
+            # the expected first row does not depend on earlier shards, so a record lost there does not shift it
             first_row = number * self.facts.rows_per_shard
             records = size = 0
             try:
-                for payloads in _batches(self._payloads(self.directory / name), step):
-                    batch = _decoded(payloads, columns, records, shape.row_length)
+                for payloads in _group_payloads(self._read_payloads(self.directory / name), step):
+                    batch = _decode_columns(payloads, columns, records, shape.row_length)
                     start = first_row + records
                     records += len(payloads)
                     size += sum(map(len, payloads))
                     stored_values = shape.values(rows.block(start, start + len(payloads)))
-                    where = f"{name}, of the records from {records - len(payloads)} on"
-                    counts.different += [f"{where}: {d}" for d in _differences(batch, stored_values)]
+                    location = f"{name}: records from {records - len(payloads)} on"
+                    counts.different += [f"{location}: {d}" for d in _find_differences(batch, stored_values)]
             except FormatError as error:
-                counts.broken.append(str(error).replace(f"{self.directory}/", "", 1))
+                text = str(error).replace(f"{self.directory}/", "", 1)
+                counts.broken.append(text if name in text else f"{name}: {text}")
             counts.records.append(records)
             counts.payload_bytes.append(size)
-        # without this comparison, rows after the last record would not be checked
+        # otherwise rows after the last record would not be checked
         if sum(counts.records) != len(rows):
             counts.different.append(
                 f"{count_of(sum(counts.records), 'record')} in {split}, but {count_of(len(rows), 'row')} in "
@@ -118,13 +119,13 @@ class CohortShards:
             )
         return counts
 
-    def _payloads(self, path: Path) -> Iterator[bytes]:
+    def _read_payloads(self, path: Path) -> Iterator[bytes]:
         if self.facts.format == "array_record":
             return array_record.records(path)
         return (record.payload for record in tfrecord.records(path))
 
 
-def _batches(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
+def _group_payloads(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
     batch: list[bytes] = []
     for payload in payloads:
         batch.append(payload)
@@ -135,31 +136,35 @@ def _batches(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
         yield batch
 
 
-def _decoded(payloads: list[bytes], columns: list[FeatureColumn], before: int, most: int) -> dict[str, NDArray[Any]]:
-    """Decode the columns of some records, padded to ``most`` values, the length of the longest possible row."""
+def _decode_columns(
+    payloads: list[bytes], columns: list[FeatureColumn], start_token: int, max_tokens: int
+) -> dict[str, NDArray[Any]]:
+    """Decode the columns of some records, padded to ``max_tokens`` values, the length of the longest possible row."""
     try:
         arrays = example.decode_rows(payloads, columns)
     except FormatError as error:
-        raise FormatError(f"of the records from {before} on, {error}") from None
-    return {name: _widened(values, most) for name, values in arrays.items()}
+        raise FormatError(f"records from {start_token} on: {error}") from None
+    return {name: _widen(values, max_tokens) for name, values in arrays.items()}
 
 
-def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
+def _widen(values: NDArray[Any], width: int) -> NDArray[Any]:
     # `RowBlock.columns` pads its arrays to the longest row, so both have the same shape
     missing = max(0, width - values.shape[1])
     return np.pad(values, ((0, 0), (0, missing)), constant_values=example.ABSENT) if missing else values
 
 
-def _differences(found: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]]) -> Iterator[str]:
-    for name, column in found.items():
-        if column.shape != stored[name].shape:
-            yield f"column {name} has {count_of(len(column), 'row')}, but {PACKED_COHORTS} {len(stored[name])}"
-        elif (wrong := (column != stored[name]).any(axis=1)).any():
-            yield f"row {int(wrong.argmax())}, column {name}: differs from {PACKED_COHORTS}"
+def _find_differences(
+    rebuilt_columns: Mapping[str, NDArray[Any]], stored_columns: Mapping[str, NDArray[Any]]
+) -> Iterator[str]:
+    for name, column in rebuilt_columns.items():
+        if column.shape != stored_columns[name].shape:
+            yield f"column {name} has {count_of(len(column), 'row')}, but {PACKED_COHORTS} {len(stored_columns[name])}"
+        elif (is_wrong := (column != stored_columns[name]).any(axis=1)).any():
+            yield f"row {int(is_wrong.argmax())}, column {name}: differs from {PACKED_COHORTS}"
 
 
 def open_shards(cohort: ShardedCohort) -> CohortShards:
-    """Open the shards of a cohort in a worker; raise MissingArtifactError or IntegrityError without them or rows."""
+    """Open the shards of a cohort in a worker; raise MissingArtifactError or IntegrityError if any are missing."""
     return CohortShards(
         directory=cohort.store.local(cohort.artifact),
         receipt=cohort.store.require(cohort.artifact),
@@ -178,9 +183,13 @@ def records_intact(shards: CohortShards) -> Finding:
     """
     counts = shards.counts.values()
     records = sum(sum(count.records) for count in counts)
-    defects = [*_misnamed(shards), *(defect for count in counts for defect in count.broken), *_miscounted(shards)]
-    return verdict(
-        (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
+    defects = [
+        *_wrong_names(shards),
+        *(defect for count in counts for defect in count.broken),
+        *_wrong_counts(shards),
+    ]
+    return build_verdict(
+        (f"{describe_artifact(shards.receipt)}: {defect}" for defect in defects),
         f"{count_of(records, 'record')} in {count_of(sum(len(count.records) for count in counts), 'shard')}, all "
         "checksums correct.",
         f"rows_per_shard may have changed since. {_REBUILD}",
@@ -188,28 +197,28 @@ def records_intact(shards: CohortShards) -> Finding:
     )
 
 
-def _misnamed(shards: CohortShards) -> Iterator[str]:
+def _wrong_names(shards: CohortShards) -> Iterator[str]:
     expected_names = {name for split in shards.splits for name in shards.names(split)}
     listed_names = {record.path for record in shards.receipt.files}
     yield from (f"{name} is not in the receipt" for name in sorted(expected_names - listed_names))
     yield from (f"{name} is not a shard of this cohort" for name in sorted(listed_names - expected_names))
 
 
-def _miscounted(shards: CohortShards) -> Iterator[str]:
+def _wrong_counts(shards: CohortShards) -> Iterator[str]:
     limit = shards.notes.rows_per_shard
     for split, counts in shards.counts.items():
         split_facts, last_number = shards.splits[split], len(counts.records)
         entries = zip(
             counts.records, split_facts.shard_lengths, counts.payload_bytes, split_facts.payload_bytes, strict=True
         )
-        for number, (name, (rows, length, size, told_size)) in enumerate(
+        for number, (name, (rows, length, size, expected_size)) in enumerate(
             zip(shards.names(split), entries, strict=True), 1
         ):
-            # compared shard by shard, so that errors that cancel out are found
-            if (rows, size) != (length, told_size):
+            # compare shard by shard, because errors of several shards could cancel out in a sum
+            if (rows, size) != (length, expected_size):
                 yield (
                     f"{name}: {count_of(rows, 'record')} of {count_of(size, 'byte')}, but the receipt lists {length} "
-                    f"of {told_size}"
+                    f"of {expected_size}"
                 )
             if rows > limit or not rows or (rows < limit and number < last_number):
                 yield (
@@ -221,18 +230,18 @@ def matches_packed_rows(shards: CohortShards) -> Finding:
     """Check that every stored value equals the packed rows, in order, and that these rows are the receipt's input."""
     counts = shards.counts.values()
     defects = [defect for count in counts for defect in count.different]
-    # unreadable shards are a defect, because a check must not pass on a part of the records
+    # unreadable shards are a defect, because a check must not pass on only part of the records
     if broken := sum(len(count.broken) for count in counts):
         defects.append(f"{count_of(broken, 'shard')} cannot be read completely")
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
-        defects.append(f"built from other rows than {PACKED_COHORTS} has now")
+        defects.append(f"not built from the current rows of {PACKED_COHORTS}")
     rows = sum(sum(count.records) for count in counts)
     if shards.receipt.ledger != row_ledger(rows, [shards.packed_receipt.ledger]):
-        defects.append("its ledger does not match these rows")
-    if not RowFacts.of(shards.receipt).alike(RowFacts.of(shards.packed_receipt)):
-        defects.append(f"its receipt has other rows than the receipt of {PACKED_COHORTS}")
-    return verdict(
-        (f"{name_of(shards.receipt)}: {defect}" for defect in defects),
+        defects.append("the ledger does not match these rows")
+    if not RowFacts.from_receipt(shards.receipt).is_compatible(RowFacts.from_receipt(shards.packed_receipt)):
+        defects.append(f"the rows in the receipt and in the receipt of {PACKED_COHORTS} differ")
+    return build_verdict(
+        (f"{describe_artifact(shards.receipt)}: {defect}" for defect in defects),
         f"{count_of(rows, 'row')}, all equal.",
         _REBUILD,
         facts={"rows": rows},
@@ -243,8 +252,9 @@ SHARD_CHECKS: tuple[Check[CohortShards], ...] = (
     FILES_INTACT,
     Check(
         "records_intact",
-        "Every split has shards 1 to N, named after the cohort. Every record has correct checksums and the declared "
-        "columns. Every shard has the record count in the receipt and, except the last, the declared count.",
+        "Every split has shards 1 to N, named after the cohort. Every record has correct checksums and the "
+        "declared columns. Every shard has the number of records in the receipt; every shard but the last "
+        "also has the declared number.",
         records_intact,
         version=2,
     ),
@@ -257,26 +267,26 @@ SHARD_CHECKS: tuple[Check[CohortShards], ...] = (
 _KINDS: dict[FileFormat, set[str]] = {"tfrecord": {"tensorflow", "file"}, "array_record": {"file"}}
 
 
-def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, packed: ArtifactSpec) -> ArtifactSpec:
+def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, spec: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of the shards in one format.
 
     Args:
         notes: The dataset.
         format: One of its formats.
-        packed: The packed cohorts, whose partitions the shards share.
+        spec: The packed cohorts, whose partitions the shards share.
     """
     return ArtifactSpec(
         declaration=notes,
         name=COHORT_SHARDS[format],
         version=VERSION,
-        description=f"Shards of at most {count_of(notes.rows_per_shard, 'example')} of each cohort.",
+        description=f"Shards of each cohort (`rows_per_shard: {notes.rows_per_shard}`).",
         kinds=_KINDS[format],
-        inputs=(packed,),
-        partitions=packed.partitions,
+        inputs=(spec,),
+        partitions=spec.partitions,
         pool="cpu",
-        recipes=partial(_recipes, notes, format),
-        build=partial(_build, notes, format),
-        metadata=_metadata,
+        recipes=partial(_build_recipes, notes, format),
+        build=partial(_build_shards, notes, format),
+        metadata=_build_metadata,
         columns=dict.fromkeys(notes.columns, _column_type(notes)),
         check_groups=(
             PartitionChecks(
@@ -284,14 +294,14 @@ def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, packed: A
                 planned=lambda store, months: sharded_cohorts(notes, store, months, format),
                 open=open_shards,
                 workers=lambda *_: CheckWorkers(engine=notes.engine, declared=notes.workers),
-                guard=unquoting,
+                guard=hide_quoted_data,
             ),
         ),
     )
 
 
 def _column_type(notes: NotesDeclaration) -> str:
-    # an Example stores int64; TFDS casts it to the int32 in features.json
+    # an Example stores int64, and TFDS casts it to the int32 in features.json
     return "list<int64>" if notes.stored_length is None else f"list<int64>[{notes.stored_length}]"
 
 
@@ -300,7 +310,7 @@ def sharded_cohorts(
 ) -> list[ShardedCohort]:
     """Return the shards of the given months of ``notes`` in one format, ready to build or to check, in order.
 
-    A month without a packed cohort in ``store`` fails on its own, when its shards are built.
+    A month without a packed cohort in ``store`` fails separately, when its shards are built.
     """
     month_keys = list(months)
     artifacts = [notes.artifact(PACKED_COHORTS, month) for month in month_keys]
@@ -318,7 +328,7 @@ def sharded_cohorts(
     ]
 
 
-def _build(notes: NotesDeclaration, format: FileFormat, request: BuildRequest) -> Iterator[Outcome]:
+def _build_shards(notes: NotesDeclaration, format: FileFormat, request: BuildRequest) -> Iterator[Outcome]:
     cohorts = sharded_cohorts(notes, request.store, request.partitions, format)
     return run_tasks(
         [TaskJob(cohort, ensure_sharded_cohort) for cohort in cohorts],
@@ -328,13 +338,15 @@ def _build(notes: NotesDeclaration, format: FileFormat, request: BuildRequest) -
     )
 
 
-def _recipes(
+def _build_recipes(
     notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, months: Sequence[str | None]
 ) -> Iterator[Recipe]:
     for cohort in sharded_cohorts(notes, store, [month or "" for month in months], format):
         yield cohort.recipe(store.require(cohort.packed))
 
 
-def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
-    lengths = [rows for split in CohortShardsFacts.of(receipt).splits.values() for rows in split.shard_lengths]
+def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+    lengths = [
+        rows for split in CohortShardsFacts.from_receipt(receipt).splits.values() for rows in split.shard_lengths
+    ]
     return {"shards": len(lengths), "rows": sum(lengths)}

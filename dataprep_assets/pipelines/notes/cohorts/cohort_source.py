@@ -6,9 +6,9 @@ from pathlib import Path
 
 from dataprep_assets.errors import SourceError, count_of
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data, hide_source_names
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile, is_hidden
-from dataprep_assets.sources.cohorts import CohortReader, compression_of, find_cohorts, month_of
+from dataprep_assets.sources.cohorts import CohortReader, find_cohorts, find_compression, parse_month
 from dataprep_assets.stream.source import open_source
 
 
@@ -29,10 +29,10 @@ class CohortFile:
         return self.listed.size_bytes
 
     def fetch(self) -> Path:
-        """Return the path of the file, downloaded first from a bucket; raise SourceError without the file's name."""
+        """Return the path of the file, downloaded if it is in a bucket. SourceErrors do not contain its name."""
         access = open_source(self.notes.source)
         file = self.listed
-        # Sources fetch entries of a manifest, which notes do not have, so the fields of the shard plan stay empty.
+        # Sources fetch entries of a manifest. Notes have no manifest, so the fields of the shard plan stay empty.
         entry = ManifestEntry(
             ordinal=0,
             split="",
@@ -41,13 +41,13 @@ class CohortFile:
             path=file.relpath,
             relpath=file.relpath,
             size_bytes=file.size_bytes,
-            compression=compression_of(file.relpath),
+            compression=find_compression(file.relpath),
             format=self.notes.cohorts.format,
             sha256=file.sha256,
             etag=file.etag,
             commit=None,
         )
-        with source_errors_without_names(self.month):
+        with hide_source_names(self.month):
             access.fetch([entry])
             return access.path(entry)
 
@@ -56,7 +56,7 @@ class CohortFile:
         return CohortReader(
             path,
             self.notes.cohorts.format,
-            compression_of(self.listed.relpath),
+            find_compression(self.listed.relpath),
             self.month,
             self.notes.bad_records.max_record_bytes,
         )
@@ -68,18 +68,19 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
     Raises SourceError if the source cannot be listed, if two files have the same month, or if a month of
     `months.allow_missing` has a file.
     """
-    # Errors of a source may contain a file's name. Errors of `find_cohorts` contain only months, and are shown.
-    with source_errors_without_names(notes.dataset, lambda relpath: month_of(relpath, notes.cohorts.pattern)):
+    # Hide the file's name, which a source's error may contain. Errors of `find_cohorts` contain only months, and are
+    # shown.
+    with hide_source_names(notes.dataset, lambda relpath: parse_month(relpath, notes.cohorts.pattern)):
         source_files = open_source(notes.source).list().files
         files = [file for file in source_files if is_hidden(notes.cohorts.pattern) or not is_hidden(file.relpath)]
-    with unquoting(notes.dataset):
+    with hide_quoted_data(notes.dataset):
         cohort_files = find_cohorts(
             files, notes.cohorts.pattern, notes.months.expected_keys, notes.months.allow_missing
         )
     return {month: CohortFile(notes, month, file) for month, file in cohort_files.items()}
 
 
-def no_file(months: list[str]) -> SourceError:
+def missing_file_error(months: list[str]) -> SourceError:
     """Return the error for declared months without a file."""
     names = ", ".join(months[:8]) + (", …" if len(months) > 8 else "")
     return SourceError(

@@ -5,7 +5,7 @@ month stands for the file, whose name is never shown. Only finished artifacts ar
 traced without their declarations. Patients are found only with the patient key, and no text of a sensitive dataset is
 decoded.
 
-Only receipts, packed rows, `origins.npy` and `provenance.json` are read, by ranges if they are in a bucket.
+Only receipts, packed rows, `origins.npy` and `provenance.json` are read, with range requests if they are in a bucket.
 
 Entry points: `CohortTracer`, `notes_tracer`, `replay_tracer`.
 """
@@ -19,27 +19,27 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from dataprep_assets.engine.trace.place import TokenRange
-from dataprep_assets.engine.trace.trace import Question, Trace, Tracer
+from dataprep_assets.engine.trace.trace import Trace, TraceQuery, Tracer
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
-from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     PATIENTS,
     PackedCohortFacts,
-    in_split,
     read_patients,
+    split_path,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_layout import CHUNK, NOTE, ORIGIN_COLUMNS, PATIENT, RECORD
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import COHORT_SHARDS, CohortShardsFacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.reading import patient_digest
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.stream.traced_rows import TracedRows, TracedSegment
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -75,14 +75,14 @@ class TracedMonth:
     def __init__(self, store: ArtifactStore, dataset: str, month: str) -> None:
         """Open the cohort; raise MissingArtifactError if it is missing."""
         self._store, self.dataset, self.month = store, dataset, month
-        self.handle = ArtifactHandle.of(store, Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month))
-        self.facts = PackedCohortFacts.of(self.handle.receipt)
-        # cached by split, because a question may be about many notes of a month
+        self.handle = ArtifactHandle.from_store(store, Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month))
+        self.facts = PackedCohortFacts.from_receipt(self.handle.receipt)
+        # by split; cached, because a question may be about many notes of a month
         self._rows: dict[str, TracedRows] = {}
 
     def file(self, split: str, name: str) -> str:
         """Return the path of a split's file in the artifact."""
-        return in_split(list(self.facts.splits), split, name)
+        return split_path(list(self.facts.splits), split, name)
 
     def rows(self, split: str) -> TracedRows:
         """Return the rows of a split."""
@@ -104,7 +104,7 @@ class TracedMonth:
         return tuple(a for a, content, _ in self._shards if content != self.handle.receipt.content)
 
     def shards(self, split: str) -> Iterator[TracedShard]:
-        """Yield the shard files of a split, in every present format, that were built from these rows."""
+        """Yield the shard files of a split, in every existing format, that were built from these rows."""
         for _, content, files in self._shards:
             if content == self.handle.receipt.content:
                 yield from (shard for name, shard in files if name == split)
@@ -117,10 +117,10 @@ class TracedMonth:
         for artifact, receipt in zip(artifacts, self._store.receipts(artifacts), strict=True):
             if receipt is None:
                 continue
-            facts, files = CohortShardsFacts.of(receipt), []
+            facts, files = CohortShardsFacts.from_receipt(receipt), []
             for split, split_facts in facts.splits.items():
                 stops = list(accumulate(split_facts.shard_lengths, initial=0))
-                prefix = in_split(list(facts.splits), split, "")
+                prefix = split_path(list(facts.splits), split, "")
                 # numbers in names have the same width, so names sort by number
                 records = sorted((r for r in receipt.files if r.path.startswith(prefix)), key=lambda r: r.path)
                 for record, start, stop in zip(records, stops[:-1], stops[1:], strict=True):
@@ -133,7 +133,7 @@ class TracedMonth:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Linked:
+class _LinkedShard:
     """A shard of a directory under its name there, with the number of preceding rows in the split."""
 
     name: str
@@ -146,18 +146,18 @@ class TracedDirectory:
 
     def __init__(self, store: ArtifactStore, artifact: Artifact) -> None:
         """Open the directory; raise MissingArtifactError if it is missing."""
-        self.handle = ArtifactHandle.of(store, artifact)
-        self.facts = DirectoryFacts.of(self.handle.receipt)
+        self.handle = ArtifactHandle.from_store(store, artifact)
+        self.facts = DirectoryFacts.from_receipt(self.handle.receipt)
         provenance = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
-        self._splits: dict[str, list[_Linked]] = {}
+        self._splits: dict[str, list[_LinkedShard]] = {}
         for split, entries in provenance.items():
-            before = list(accumulate((origin.rows for _, origin in entries), initial=0))[:-1]
+            starts = list(accumulate((origin.rows for _, origin in entries), initial=0))[:-1]
             self._splits[split] = [
-                _Linked(name=name, origin=origin, before=rows)
-                for (name, origin), rows in zip(entries, before, strict=True)
+                _LinkedShard(name=name, origin=origin, before=rows)
+                for (name, origin), rows in zip(entries, starts, strict=True)
             ]
-        # maps a month's file to its shards in the directory, which are several if a combination repeats the file
-        self._by_file: dict[_File, list[tuple[str, _Linked]]] = {}
+        # maps a month's file to its shards in the directory; several if a combination repeats the file
+        self._by_file: dict[_File, list[tuple[str, _LinkedShard]]] = {}
         for split, linked in self._splits.items():
             for linked_shard in linked:
                 file = (
@@ -168,16 +168,17 @@ class TracedDirectory:
                 )
                 self._by_file.setdefault(file, []).append((split, linked_shard))
 
-    def of_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
+    def locate_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
         """Return the shard with a row of a split (from 0), and the row's number there; raise NotFoundError without
         one."""
         linked = self._splits.get(split, [])
         count = linked[-1].before + linked[-1].origin.rows if linked else 0
         if not 0 <= row < count:
             raise NotFoundError(
-                f"trace: row {row} is out of range: {self.handle.artifact}, {split}, has {count} (counted from 0)"
+                f"trace: row {row} is out of range: {self.handle.artifact}, {split}, has {count_of(count, 'row')} "
+                "(counted from 0)"
             )
-        # this is the last shard that begins at or before the row
+        # last shard that begins at or before the row
         index = int(np.searchsorted([linked_shard.before for linked_shard in linked], row, side="right")) - 1
         return linked[index].origin, row - linked[index].before
 
@@ -189,7 +190,7 @@ class TracedDirectory:
                 if name in (linked_shard.name, str(source), source.name, source.stem):
                     yield split, linked_shard.origin
 
-    def holding(self, shard: TracedShard) -> Iterator[tuple[str, str, int]]:
+    def find_holders(self, shard: TracedShard) -> Iterator[tuple[str, str, int]]:
         """Yield the locations of a month's file: split, path in the artifact, number of preceding rows in the split."""
         file = (shard.artifact.dataset, str(shard.artifact.partition), shard.file, shard.sha256)
         for split, linked_shard in self._by_file.get(file, ()):
@@ -197,7 +198,7 @@ class TracedDirectory:
             yield split, f"{folder}{linked_shard.name}", linked_shard.before
 
 
-Found = tuple[TracedMonth, str, int, int]
+NoteLocation = tuple[TracedMonth, str, int, int]
 """A note as month, split, record and number."""
 
 
@@ -215,7 +216,7 @@ class CohortTracer(Tracer):
         bundle: Callable[[], TokenizerBundle] | None = None,
         key: Callable[[], bytes] | None = None,
     ) -> None:
-        """Open the present directories.
+        """Open the current directories.
 
         Args:
             declaration: The dataset or combination.
@@ -229,139 +230,145 @@ class CohortTracer(Tracer):
         self._declaration, self._store, self._splits, self._months = declaration, store, splits, months
         self._bundle, self._key = bundle, key
         self._directories: list[TracedDirectory] = []
-        # by dataset and month, so that each is opened once for all questions
+        # by dataset and month; each is opened only once for all questions
         self._opened: dict[tuple[str, str], TracedMonth] = {}
         notes = []
         for artifact in directories:
             try:
                 self._directories.append(TracedDirectory(store, artifact))
             except DataprepError as error:
-                # other formats stay traceable if one is missing or damaged
-                notes.append(f"{artifact} is not traced: {error}")
+                # if one format is missing or damaged, the others can still be traced
+                notes.append(f"{artifact} cannot be traced: {error}")
         self.notes = tuple(notes)
 
-    def find(self, question: Question, *, decode: bool = True) -> list[Trace]:
+    def find(self, question: TraceQuery, *, decode: bool = True) -> list[Trace]:
+        question.refuse_messages()
         is_shown = decode and not self._declaration.sensitive and self._bundle is not None
-        with unquoting(self._declaration.dataset):
-            # Each note appears once, even if a row has several of its chunks. Months compare by identity, which works,
+        with hide_quoted_data(self._declaration.dataset):
+            # Trace each note once, even if a row has several of its chunks. Months compare by identity, which works
             # because each is opened once.
-            return [self._trace(*note, shown=is_shown) for note in dict.fromkeys(self._located(question))]
+            return [
+                self._trace_note(*note, is_shown=is_shown) for note in dict.fromkeys(self._find_locations(question))
+            ]
 
-    def _located(self, question: Question) -> Iterator[Found]:
-        if question.tfrecord_row is not None:
-            return self._of_row(self._shard_row(question, question.tfrecord_row))
+    def _find_locations(self, query: TraceQuery) -> Iterator[NoteLocation]:
+        if query.tfrecord_row is not None:
+            return self._find_row(self._shard_row(query, query.tfrecord_row))
         if not self._months:
             raise ConfigError(
                 f"trace: {self._declaration.dataset} is built from shards of other datasets. Find its rows by "
                 "`tfrecord_row`, or trace records in the dataset that packed them"
             )
-        if question.packed_row is not None:
-            return self._of_row(self._packed_row(question, question.packed_row))
-        if question.file is not None and question.row is not None:
-            return self._of_record(question, question.file, question.row)
-        if question.id is not None:
-            return self._of_patient(question, str(question.id))
+        if query.packed_row is not None:
+            return self._find_row(self._packed_row(query, query.packed_row))
+        if query.file is not None and query.row is not None:
+            return self._find_record(query, query.file, query.row)
+        if query.id is not None:
+            return self._find_patient(query, str(query.id))
         raise ConfigError(
-            "trace: set `tfrecord_row`, `shard` and `packed_row` (the shard is a month), `file` and `row` (the file "
-            "is a month, the row a record), or a patient's `id`"
+            "trace: set `tfrecord_row`; or `shard` (a month) and `packed_row`; or `file` (a month) and `row` (a "
+            "record); or `id` (a patient)"
         )
 
-    def _require_split(self, question: Question) -> str:
-        if question.split is None and len(self._splits) > 1:
-            raise ConfigError(f"trace: {question.field}: the split is missing. Use one of {', '.join(self._splits)}")
-        split = question.split or self._splits[0]
+    def _require_split(self, query: TraceQuery) -> str:
+        if query.split is None and len(self._splits) > 1:
+            raise ConfigError(f"trace: `split` is required with `{query.field}`. Use one of {', '.join(self._splits)}")
+        split = query.split or self._splits[0]
         if split not in self._splits:
             raise NotFoundError(f"trace: unknown split {split!r}. Available: {', '.join(self._splits)}")
         return split
 
-    def _month(self, dataset: str, month: str) -> TracedMonth:
+    def _open_month(self, dataset: str, month: str) -> TracedMonth:
         if (dataset, month) not in self._opened:
             self._opened[(dataset, month)] = TracedMonth(self._store, dataset, month)
         return self._opened[(dataset, month)]
 
-    def _own(self, month: str | None) -> TracedMonth:
+    def _find_month(self, month: str | None) -> TracedMonth:
         if month not in self._months:
-            problem = "the month is missing" if month is None else f"no month {month!r}"
+            problem = "the month is missing" if month is None else f"unknown month {month!r}"
             raise NotFoundError(f"trace: {problem}. Available: {self._months[0]} to {self._months[-1]}")
-        return self._month(self._declaration.dataset, str(month))
+        return self._open_month(self._declaration.dataset, str(month))
 
-    def _shard_row(self, question: Question, row: int) -> RowOfMonth:
+    def _shard_row(self, query: TraceQuery, row: int) -> RowOfMonth:
         """Return the packed row behind a row of a split of a directory, or of one of its files."""
         if not self._directories:
             raise NotFoundError(f"trace: {'; '.join(self.notes)}")
         split, origin, row_in_shard = (
-            self._of_split(question, row) if question.shard is None else self._of_file(question, row)
+            self._shard_of_split_row(query, row) if query.shard is None else self._locate_file_row(query, row)
         )
-        month = self._month(origin.dataset, origin.partition)
-        # compared by digest as well, because a repacked month has other rows under the same name
+        month = self._open_month(origin.dataset, origin.partition)
+        # compare the digest as well, because a repacked month has other rows under the same name
         for shard in month.shards(split):
             if (shard.file, shard.sha256) == (origin.source_shard, origin.sha256):
                 return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + row_in_shard)
         raise NotFoundError(
-            f"trace: {origin.dataset}/{origin.partition} was packed again since this shard was linked. Run "
-            f"{origin.dataset} and {self._declaration.dataset} first"
+            f"trace: {origin.dataset}/{origin.partition} has been packed again since this shard was built. Run "
+            f"`dataprep run {origin.dataset} {self._declaration.dataset}` first"
         )
 
-    def _of_split(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
-        # any directory will do, because all formats have the same rows in the same order
-        split, directory = self._require_split(question), self._directories[0]
+    def _shard_of_split_row(self, query: TraceQuery, row: int) -> tuple[str, ShardOrigin, int]:
+        # use any directory, because all formats have the same rows in the same order
+        split, directory = self._require_split(query), self._directories[0]
         if directory.facts.directory is None:
             raise ConfigError(
-                f"trace: {directory.handle.artifact} is virtual, so its loader decides the order of rows. Also set "
-                "the file as `shard`"
+                f"trace: {directory.handle.artifact} is virtual, and its loader determines the order of rows. Also "
+                "set `shard` to the file"
             )
-        return (split, *directory.of_row(split, row))
+        return (split, *directory.locate_row(split, row))
 
-    def _of_file(self, question: Question, row: int) -> tuple[str, ShardOrigin, int]:
-        name = str(question.shard)
+    def _locate_file_row(self, query: TraceQuery, row: int) -> tuple[str, ShardOrigin, int]:
+        name = str(query.shard)
         for directory in self._directories:
             for split, origin in directory.find_shards(name):
-                if question.split not in (None, split):
+                if query.split not in (None, split):
                     continue
                 if not 0 <= row < origin.rows:
-                    raise NotFoundError(f"trace: row {row} is out of range: {name} has {origin.rows} (counted from 0)")
+                    raise NotFoundError(
+                        f"trace: row {row} is out of range: {name} has {count_of(origin.rows, 'row')} (counted from 0)"
+                    )
                 return split, origin, row
         raise NotFoundError(f"trace: {self._directories[0].handle.artifact} has no file {name!r}")
 
-    def _packed_row(self, question: Question, row: int) -> RowOfMonth:
-        month, split = self._own(question.shard), self._require_split(question)
+    def _packed_row(self, query: TraceQuery, row: int) -> RowOfMonth:
+        month, split = self._find_month(query.shard), self._require_split(query)
         if not 0 <= row < (count := month.facts.splits[split].rows):
             raise NotFoundError(
-                f"trace: row {row} is out of range: {month.month}, {split}, has {count} (counted from 0)"
+                f"trace: row {row} is out of range: {month.month}, {split}, has {count_of(count, 'row')} (counted "
+                "from 0)"
             )
         return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=row)
 
-    def _of_row(self, found: RowOfMonth) -> Iterator[Found]:
-        month = self._month(found.dataset, found.month)
-        rows = month.rows(found.split)
-        yield from _notes(month, found.split, rows.origins[list(rows.segments(found.row))])
+    def _find_row(self, month_row: RowOfMonth) -> Iterator[NoteLocation]:
+        month = self._open_month(month_row.dataset, month_row.month)
+        rows = month.rows(month_row.split)
+        yield from _locate_notes(month, month_row.split, rows.origins[list(rows.segments(month_row.row))])
 
-    def _of_record(self, question: Question, name: str, record: int) -> Iterator[Found]:
-        month, is_absent = self._own(name), True
-        for split in self._splits if question.split is None else [self._require_split(question)]:
+    def _find_record(self, query: TraceQuery, name: str, record: int) -> Iterator[NoteLocation]:
+        month, is_absent = self._find_month(name), True
+        for split in self._splits if query.split is None else [self._require_split(query)]:
             origins = month.rows(split).origins
-            for note in _notes(month, split, origins[origins[:, RECORD] == record]):
+            for note in _locate_notes(month, split, origins[origins[:, RECORD] == record]):
                 is_absent = False
                 yield note
         if is_absent:
             raise NotFoundError(
-                f"trace: record {record} of {name} is not in any row: it does not exist, or was dropped"
+                f"trace: record {record} of {name} is not in any row: the record does not exist, or was dropped"
             )
 
-    def _of_patient(self, question: Question, patient: str) -> Iterator[Found]:
+    def _find_patient(self, query: TraceQuery, patient: str) -> Iterator[NoteLocation]:
         assert self._key is not None, "a dataset with months has a key"
         digest, is_absent = patient_digest(self._key(), patient), True
-        for name in self._months if question.shard is None else [question.shard]:
-            month = self._own(name)
-            for split in self._splits if question.split is None else [self._require_split(question)]:
+        for name in self._months if query.shard is None else [query.shard]:
+            month = self._find_month(name)
+            for split in self._splits if query.split is None else [self._require_split(query)]:
                 if (index := month.patient(split, digest)) is not None:
                     is_absent = False
                     origins = month.rows(split).origins
-                    yield from _notes(month, split, origins[origins[:, PATIENT] == index])
+                    yield from _locate_notes(month, split, origins[origins[:, PATIENT] == index])
         if is_absent:
             raise NotFoundError(f"trace: {self._declaration.dataset} has no row of this patient")
 
-    def _trace(self, month: TracedMonth, split: str, record: int, note: int, *, shown: bool) -> Trace:
+    def _trace_note(self, month: TracedMonth, split: str, record: int, note: int, *, is_shown: bool) -> Trace:
         rows = month.rows(split)
         origins = rows.origins
         indexes = np.flatnonzero((origins[:, RECORD] == record) & (origins[:, NOTE] == note))
@@ -372,7 +379,9 @@ class CohortTracer(Tracer):
         ]
         for stale_artifact in month.stale_shards:
             self.notes = tuple(
-                dict.fromkeys([*self.notes, f"{stale_artifact} was built from other rows. Run the dataset first"])
+                dict.fromkeys(
+                    [*self.notes, f"{stale_artifact}: was not built from the current rows. Run the dataset first"]
+                )
             )
         return Trace(
             dataset=month.dataset,
@@ -382,7 +391,7 @@ class CohortTracer(Tracer):
             row=record,
             tokens=sum(len(segment.ids) for segment in segments),
             places=tuple(token_ranges),
-            text=self._text(month, segments) if shown else None,
+            text=self._decode_text(month, segments) if is_shown else None,
         )
 
     def _locate(self, month: TracedMonth, split: str, segment: TracedSegment, note: int) -> Iterator[TokenRange]:
@@ -404,24 +413,24 @@ class CohortTracer(Tracer):
                 at={"row": row_in_shard, **position},
             )
             for directory in self._directories:
-                for _, file, before in directory.holding(shard):
+                for _, file, rows_before in directory.find_holders(shard):
                     yield TokenRange(
                         artifact=str(directory.handle.artifact),
                         file=file,
                         start=start,
                         stop=stop,
-                        at={"row": row_in_shard, "row_of_split": before + row_in_shard, **position},
+                        at={"row": row_in_shard, "row_of_split": rows_before + row_in_shard, **position},
                     )
 
-    def _text(self, month: TracedMonth, segments: Sequence[TracedSegment]) -> str:
+    def _decode_text(self, month: TracedMonth, segments: Sequence[TracedSegment]) -> str:
         assert self._bundle is not None
         ids = np.concatenate([segment.ids for segment in segments])
-        # BOS and separator are left out if present; a comparison counts as 0 or 1
+        # leave out BOS and separator if present (a comparison counts as 0 or 1)
         text_ids = ids[int(ids[0]) == month.facts.bos_id : len(ids) - (int(ids[-1]) == month.facts.separator_id)]
         return self._bundle().decode(text_ids)
 
 
-def _notes(month: TracedMonth, split: str, origins: Origins) -> Iterator[Found]:
+def _locate_notes(month: TracedMonth, split: str, origins: Origins) -> Iterator[NoteLocation]:
     yield from ((month, split, record, note) for record, note in origins[:, [RECORD, NOTE]].tolist())
 
 
@@ -438,12 +447,12 @@ def notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortTracer:
         splits=list(notes.splits),
         months=notes.months.expected_keys,
         directories=[notes.artifact(DIRECTORIES[format]) for format in notes.formats],
-        bundle=partial(load_bundle, notes.tokenizer),
+        bundle=partial(load_declared_tokenizer, notes.tokenizer),
         key=notes.patient_key.load,
     )
 
 
-def replay_tracer(replay: ReplayDeclaration, store: ArtifactStore) -> CohortTracer:
+def replay_tracer(replay: MixtureDeclaration, store: ArtifactStore) -> CohortTracer:
     """Return the tracer of a combination.
 
     Args:

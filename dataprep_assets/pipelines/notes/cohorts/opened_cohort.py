@@ -20,11 +20,11 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.check import SAMPLED, draw_documents, ledger_of
+from dataprep_assets.engine.checks.check import SAMPLED, draw_documents, require_ledger
 from dataprep_assets.errors import FormatError, TokenizerError, count_of
-from dataprep_assets.formats.packed_rows import PackedFile, open_packed, row_defects
+from dataprep_assets.formats.packed_rows import PackedFile, open_packed_file, row_defects
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
-from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, no_file
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, missing_file_error
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     RETRACTED_NOTES,
@@ -37,7 +37,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.cohorts.spool import split_of
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.reading import (
     DIGEST_BYTES,
     DroppedNote,
@@ -49,20 +49,20 @@ from dataprep_assets.pipelines.notes.reading import (
 from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.reencoding import Encode
-from dataprep_assets.tokenization.bundle import TokenizerBundle, loaded_once
+from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 
 SAMPLED_ROWS = 64
-"""Number of JSON lines to sample, evenly spread over the file; `files_intact` verifies the others by digest."""
+"""Number of JSON lines to sample, spread evenly across the file; `files_intact` verifies the others by digest."""
 
 Columns = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledLines:
-    """The number of lines in a file, the columns of sampled lines by line (from 0), and the numbers of verbatim ones.
+    """The number of lines in a file, the columns of sampled lines by line (from 0), and the numbers of verbatim lines.
 
-    Verbatim lines equal the columnar row byte for byte. A column is int32 if verbatim, else int64; shape ``(1,
-    values)``.
+    A verbatim line has exactly the bytes that the build writes for its columnar row. A column is int32 if verbatim,
+    else int64; shape ``(1, values)``.
     """
 
     count: int
@@ -70,7 +70,7 @@ class SampledLines:
     verbatim: frozenset[int]
 
 
-def sampled_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> SampledLines:
+def sample_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> SampledLines:
     """Sample the lines of the file ``path``: the first, the last, and some between, within ``rows``.
 
     ``shape`` is the common shape of the rows.
@@ -83,23 +83,23 @@ def sampled_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) ->
     with open(path, "rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
-                raise FormatError(f"{path}: line {count + 1} has no end, so the file is truncated. {remedy}")
+                raise FormatError(f"{path}: line {count + 1} has no line end, so the file is truncated. {remedy}")
             if count in sampled_numbers:
-                columns = _if_verbatim(line, rows, shape, count)
+                columns = _check_verbatim(line, rows, shape, count)
                 if columns is not None:
                     verbatim.add(count)
                 try:
                     columns_of_line[count] = columns or _parse(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
-                    # the line is not JSON or not an object, or it has lists of other types or integers beyond int64
+                    # the line is not JSON, not an object, or has lists of other types or integers beyond int64
                     raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
             count += 1
     return SampledLines(count=count, columns=columns_of_line, verbatim=frozenset(verbatim))
 
 
-def _if_verbatim(line: bytes, rows: PackedFile, shape: RowShape, at: int) -> Columns | None:
+def _check_verbatim(line: bytes, rows: PackedFile, shape: RowShape, position: int) -> Columns | None:
     try:
-        block = rows.block(at, at + 1)
+        block = rows.block(position, position + 1)
         if next(shape.json_lines(block)) != line:
             return None
     except FormatError:  # the columnar file's own checks report the error
@@ -114,15 +114,15 @@ def _parse(line: bytes) -> dict[str, NDArray[Any]]:
 
 SAMPLED_RETRACTED = 8
 """Number of retracted notes per cohort to search for."""
-REBUILD = "Materialize this partition of packed_cohorts again"
+REBUILD = "Rebuild this partition of packed_cohorts"
 Int64 = NDArray[np.int64]
 
 
 def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
     """Return the tokenizer with this digest; raise TokenizerError if its files have changed."""
-    bundle = loaded_once(directory)
+    bundle = load_cached(directory)
     if bundle.digest != digest:
-        raise TokenizerError(f"{directory}: the tokenizer changed during the checks. Start them again")
+        raise TokenizerError(f"{directory}: the tokenizer changed during the checks. Run the checks again")
     return bundle
 
 
@@ -158,7 +158,7 @@ class SampledNote:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceScan:
-    """The present content of a cohort's source.
+    """The current content of a cohort's source.
 
     `digest` is the file's digest in the form of the receipt. `notes` counts all notes, `retracted` only retracted ones.
     `digests` are the patients with kept notes, `retracted_digests` the retracted patients, and `retracted_notes` the
@@ -209,21 +209,22 @@ class OpenedCohort:
     def scans(self) -> Mapping[str, CohortRowScan]:
         """Split → content of its columnar file.
 
-        Raises FormatError for an empty or too long row, or a damaged file.
+        Raises FormatError for a row that is empty or too long, and for a damaged file.
         """
         return {name: self._scan(self.rows(name)) for name in packed_paths(self.notes, self.month)}
 
     def _scan(self, file: PackedFile) -> CohortRowScan:
         separator, bos, shape = self.facts.separator_id, self.facts.bos_id, self.shape
         counts: Counter[str] = Counter()
-        # starts with an empty array, because concatenate needs at least one
-        used: list[Int64] = [np.zeros(0, np.int64)]
+        # start with an empty array, because concatenate needs at least one
+        used_rows: list[Int64] = [np.zeros(0, np.int64)]
         lows, highs = [], []
         for block in file:
-            used.append(np.diff(block.rows))
+            used_rows.append(np.diff(block.rows))
             if defects := row_defects(block, shape.row_length):
                 raise FormatError(f"{file.path}: {defects[0]}. {REBUILD}")
-            # Separators and BOS are counted at the ends and beginnings of segments, which reveals others within a note.
+            # Count separators at the ends of segments and BOS at their beginnings; the difference reveals those within
+            # a note.
             starts, stops = block.bounds()
             is_separator = block.tokens == separator
             begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]
@@ -234,12 +235,12 @@ class OpenedCohort:
             counts["separators"] += int(np.count_nonzero(is_separator))
             counts["ends"] += int(np.count_nonzero(is_separator[stops - 1]))
             counts["bos"] += begins.size
-            # this tests the token after each BOS; -1, which is not an id, follows the last token of the block
+            # test the token after each BOS; after the last token of the block, test -1, which is not an id
             counts["doubled"] += int(np.count_nonzero(np.append(block.tokens, -1)[begins + 1] == bos))
             lows.append(int(block.tokens.min()))
             highs.append(int(block.tokens.max()))
         return CohortRowScan(
-            used=np.concatenate(used),
+            used=np.concatenate(used_rows),
             segments=counts["segments"],
             tokens=counts["tokens"],
             low=min(lows, default=None),
@@ -256,14 +257,14 @@ class OpenedCohort:
         """Split → its JSON lines, counted and sampled; raises FormatError for a damaged file or columnar file."""
         paths = packed_paths(self.notes, self.month)
         return {
-            name: sampled_lines(self.directory / path.jsonl, self.rows(name), self.shape, REBUILD)
+            name: sample_lines(self.directory / path.jsonl, self.rows(name), self.shape, REBUILD)
             for name, path in paths.items()
         }
 
     @cached_property
     def facts(self) -> PackedCohortFacts:
         """The receipt's facts; raises IntegrityError if one is missing."""
-        return PackedCohortFacts.of(self.receipt)
+        return PackedCohortFacts.from_receipt(self.receipt)
 
     @property
     def shape(self) -> RowShape:
@@ -272,7 +273,7 @@ class OpenedCohort:
 
     def rows(self, split: str) -> PackedFile:
         """Open the columnar file of a split; raise FormatError if it is damaged."""
-        return open_packed(self.directory / packed_paths(self.notes, self.month)[split].rows, masked=False)
+        return open_packed_file(self.directory / packed_paths(self.notes, self.month)[split].rows, masked=False)
 
     @property
     def splits(self) -> Mapping[str, PackedSplit]:
@@ -282,14 +283,14 @@ class OpenedCohort:
     @cached_property
     def left_out(self) -> frozenset[bytes]:
         """The digests of the retracted patients, whose notes were left out."""
-        return self._digests(RETRACTED_PATIENTS, DIGEST_BYTES)
+        return self._read_digests(RETRACTED_PATIENTS, DIGEST_BYTES)
 
     @cached_property
-    def notes_left_out(self) -> frozenset[bytes]:
+    def retracted_notes(self) -> frozenset[bytes]:
         """The digests of individually retracted notes, which were left out."""
-        return self._digests(RETRACTED_NOTES, 2 * DIGEST_BYTES)
+        return self._read_digests(RETRACTED_NOTES, 2 * DIGEST_BYTES)
 
-    def _digests(self, name: str, width: int) -> frozenset[bytes]:
+    def _read_digests(self, name: str, width: int) -> frozenset[bytes]:
         path = self.directory / name
         return frozenset(digest.tobytes() for digest in read_patients(path, width)) if path.exists() else frozenset()
 
@@ -298,26 +299,26 @@ class OpenedCohort:
 
     @cached_property
     def source(self) -> SourceScan:
-        """The present source, read to its end; raises the errors of the build."""
+        """The current source, read to its end; raises the errors of the build."""
         if self.file is None:
-            raise no_file([self.month])
-        with unquoting(self.month):
+            raise missing_file_error([self.month])
+        with hide_quoted_data(self.month):
             return self._scan_source(self.file)
 
     def kept_notes(self) -> Iterator[SampledNote]:
-        """Yield the notes of the present source that are not retracted; reads the source at each call."""
+        """Yield the notes of the current source that are not retracted; reads the source at each call."""
         if self.file is None:
-            raise no_file([self.month])
-        with unquoting(self.month):
+            raise missing_file_error([self.month])
+        with hide_quoted_data(self.month):
             for item in self._read_notes(self.file.reader(self.file.fetch())):
                 if isinstance(item, Note) and not self._is_retracted(item):
-                    yield self._place_of_each(item)
+                    yield self._sample_note(item)
 
     def _read_notes(self, reader: CohortReader) -> Iterator[RecordStart | Note | DroppedNote]:
         fields, template = self.notes.cohorts.fields, self.notes.header_template()
         return read_notes(reader, fields, template, key=self.key, month=self.month)
 
-    def _place_of_each(self, note: Note) -> SampledNote:
+    def _sample_note(self, note: Note) -> SampledNote:
         return SampledNote(
             record=note.record,
             number=note.number,
@@ -327,9 +328,10 @@ class OpenedCohort:
         )
 
     def _scan_source(self, file: CohortFile) -> SourceScan:
-        ledger = ledger_of(self.receipt)
+        """Read the whole source: count its notes, drops and patients, and sample notes."""
+        ledger = require_ledger(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
-        # the source also has notes without room, which are dropped only when rows are laid out
+        # the source also has notes without room, which are dropped only in the layout
         kept_count = ledger.documents + ledger.dropped.get("header_too_long", 0)
         sampled_numbers = set(draw_documents(self.receipt.key, kept_count, SAMPLED).tolist())
         unwanted = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
@@ -337,21 +339,21 @@ class OpenedCohort:
         counts: Counter[str] = Counter()
         drops: Counter[str] = Counter()
         patients: set[bytes] = set()
-        # the keys tell retracted notes (True) from kept ones (False)
+        # by whether the notes are retracted
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
-        alone: set[bytes] = set()
+        single_notes: set[bytes] = set()
         samples: dict[bool, list[SampledNote]] = {False: [], True: []}
         for item in self._read_notes(reader):
             if isinstance(item, Note):
                 is_retracted = self._is_retracted(item)
                 kind = "retracted" if is_retracted else "kept"
                 if counts[kind] in (unwanted if is_retracted else sampled_numbers):
-                    samples[is_retracted].append(self._place_of_each(item))
+                    samples[is_retracted].append(self._sample_note(item))
                 counts[kind] += 1
                 counts["headers"] += bool(item.header)
-                # a note of a retracted patient counts for the patient, even if it is also listed individually
+                # a note of a retracted patient counts as the patient's, even if it is also listed individually
                 if is_retracted and item.patient not in self.retracted:
-                    alone.add(note_digest(self.key, item))
+                    single_notes.add(note_digest(self.key, item))
                 else:
                     digests[is_retracted].add(item.patient)
             elif isinstance(item, RecordStart):
@@ -370,10 +372,10 @@ class OpenedCohort:
             sampled=tuple(samples[False]),
             retracted=counts["retracted"],
             retracted_digests=frozenset(digests[True]),
-            retracted_notes=frozenset(alone),
+            retracted_notes=frozenset(single_notes),
             sampled_retracted=tuple(samples[True]),
         )
 
 
-def _choose_numbers(rng: np.random.Generator, count: int, most: int) -> set[int]:
-    return set(rng.choice(count, min(most, count), replace=False).tolist()) if count else set()
+def _choose_numbers(rng: np.random.Generator, count: int, max_numbers: int) -> set[int]:
+    return set(rng.choice(count, min(max_numbers, count), replace=False).tolist()) if count else set()

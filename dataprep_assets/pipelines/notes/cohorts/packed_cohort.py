@@ -14,16 +14,16 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, CorruptSourceError, FormatError, IntegrityError, count_of
-from dataprep_assets.execution.run_task import report
+from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.formats.packed_rows import PackedRowBlock, write_rows
 from dataprep_assets.formats.row_origins import write_origins
 from dataprep_assets.formats.tensorflow.example import ABSENT
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
-from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, no_file
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, missing_file_error
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     QUARANTINE,
     RETRACTED_NOTES,
@@ -36,8 +36,8 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
 from dataprep_assets.pipelines.notes.cohorts.row_layout import NoteLayout, lay_out
 from dataprep_assets.pipelines.notes.cohorts.spool import DropCounter, Spool, fill_spool
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
-from dataprep_assets.pipelines.notes.privacy import unquoting
-from dataprep_assets.pipelines.notes.retractions import CohortPatients, applying, counted_entries
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
+from dataprep_assets.pipelines.notes.retractions import CohortPatients, find_matching_retractions, summarize_entries
 from dataprep_assets.stores.files import canonical_json, sha256_file
 
 # Version 5 stores a month's rows as Parquet and its origins as an array, with the same rows as version 1.
@@ -50,7 +50,8 @@ class PackedCohort:
     """One cohort, to pack or to check.
 
     `file` is None if the source has none, which fails only this cohort. `retracted` are the digests (hex) of the
-    entries on the plan's retraction list that apply here (`retractions.applying`), as far as known before packing.
+    entries on the plan's retraction list that apply here (`retractions.find_matching_retractions`), as far as known
+    before packing.
     """
 
     artifact: Artifact
@@ -67,14 +68,14 @@ class PackedCohort:
 
     def recipe(self, sha256: str) -> Recipe:
         """Return the values that determine the cohort's bytes, for a file with this SHA-256."""
-        # Built even without a file, because `status` compares the recipe to report that the source changed.
+        # Build the recipe even without a file, because `status` compares it to report that the source changed.
         digest = self.cohort_digest(sha256) if sha256 else ""
-        # Only if entries apply, because a list must not change the keys of months that it does not affect.
-        retracted = {"retracted": counted_entries(self.retracted)} if self.retracted else {}
-        return Recipe.made_of(
+        # Add the list only if entries apply, because it must not change the keys of other months.
+        retracted_entry = {"retracted": summarize_entries(self.retracted)} if self.retracted else {}
+        return Recipe.from_ingredients(
             self.artifact,
             VERSION,
-            settings={"month": self.month, **self.plan.settings, **retracted},
+            settings={"month": self.month, **self.plan.settings, **retracted_entry},
             sources={"cohort": digest, **self.plan.sources},
         )
 
@@ -84,28 +85,29 @@ class PackedCohort:
 
     @property
     def recipe_now(self) -> Recipe:
-        """The recipe for the present source; its file, if there is one, is downloaded and read completely."""
+        """The recipe for the current source; its file, if there is one, is downloaded and read completely."""
         if self.file is None:
             return self.recipe("")
         path = self.file.fetch()
-        with unquoting(self.month):
+        with hide_quoted_data(self.month):
             return self.recipe(sha256_file(path))
 
 
 def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
     """Build one cohort in this process unless it is up to date; return its receipt and whether it was reused."""
     if cohort.file is None:
-        raise no_file([cohort.month])
+        raise missing_file_error([cohort.month])
     file = cohort.file
-    with unquoting(cohort.month):
+    with hide_quoted_data(cohort.month):
         path = file.fetch()
-        # The key needs the digest before a note is read; `write` compares it with the digest of the bytes that it read.
+        # The key needs the digest before any note is read. `write` compares it with the digest of the bytes that it
+        # read.
         sha256 = sha256_file(path)
 
         def write(staged: Path) -> WrittenFiles:
             return _Writer(cohort, staged).write(file, path, sha256)
 
-        return ensure(cohort.recipe(sha256), cohort.store, write, cohort.plan.notes.verify)
+        return ensure_built(cohort.recipe(sha256), cohort.store, write, cohort.plan.notes.verify)
 
 
 class _Writer:
@@ -115,59 +117,64 @@ class _Writer:
         self._cohort, self._plan, self._notes = cohort, cohort.plan, cohort.plan.notes
         self._month, self._staged = cohort.month, staged
         self._drops = DropCounter(cohort.plan, cohort.month)
-        # lowest and highest id of all rows so far, for the ledger; the initial values mean that there are none
+        # lowest and highest id of all rows so far, for the ledger; initially an empty range
         self._low, self._high = 1 << 32, -1
 
     def write(self, file: CohortFile, path: Path, sha256: str) -> WrittenFiles:
         reader = file.reader(path)
         spooled = self._staged / _SPOOL
-        spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report)
+        spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report_work)
         if reader.sha256 != sha256:
-            raise CorruptSourceError(f"{self._month}: its file changed while it was being read. Run it again")
-        # All splits are laid out before a row is written, because only then are all dropped notes known.
+            raise CorruptSourceError(f"{self._month}: the file changed while it was being read. Run the dataset again")
+        # Lay out all splits before writing a row, because only then are all dropped notes known.
         layouts = [
             lay_out(self._notes, spool, index, self._drops, self._plan.retracted)
             for index in range(len(self._notes.splits))
         ]
         drop_counts = self._drops.dropped
-        # notes dropped for these two reasons are still counted in the spool
+        # the spool still counts the notes dropped for these two reasons
         rows_in = len(spool) + sum(drop_counts.values()) - drop_counts["header_too_long"] - drop_counts[RETRACTED]
         self._drops.check_budget(rows_in)
         splits = {
             name: self._write_split(spool, layout, name)
             for name, layout in zip(self._notes.splits, layouts, strict=True)
         }
-        # removed, because every file in staging becomes a file of the artifact
+        # remove the spool, because every file in staging becomes a file of the artifact
         spooled.unlink()
         if self._drops.quarantine:
             lines = b"".join(canonical_json(position) + b"\n" for position in self._drops.quarantine)
             (self._staged / QUARANTINE).write_bytes(lines)
-        patients = self._left_out(spool, layouts)
+        patients = self._list_left_out(spool, layouts)
         for name, digests in ((RETRACTED_PATIENTS, patients.left_out), (RETRACTED_NOTES, patients.notes)):
-            # only if there are any, because the name of an empty file would change the content of every month
+            # write the file only if it has content, because an empty file's name would change the content of every
+            # month
             if digests:
                 (self._staged / name).write_bytes(b"".join(sorted(digests)))
-        ledger = self._ledger(spool, layouts, splits, rows_in, reader.bytes_read)
+        ledger = self._build_ledger(spool, layouts, splits, rows_in, reader.bytes_read)
         ledger.balance(self._month)
         self._require_notes(spool, ledger)
         return WrittenFiles(
             inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
-            facts=self._facts(spool, splits, len(patients.left_out)),
+            facts=self._build_facts(spool, splits, len(patients.left_out)),
             ledger=ledger,
-            # only packing shows which entries of the list apply here, and the key contains exactly these
-            recipe=replace(self._cohort, retracted=applying(self._plan.retracted, patients)).recipe(sha256),
+            # the key has exactly the entries of the list that apply here, which only packing determines
+            recipe=replace(self._cohort, retracted=find_matching_retractions(self._plan.retracted, patients)).recipe(
+                sha256
+            ),
         )
 
-    def _left_out(self, spool: Spool, layouts: Sequence[NoteLayout]) -> CohortPatients:
+    def _list_left_out(self, spool: Spool, layouts: Sequence[NoteLayout]) -> CohortPatients:
         """Return the patients in the rows, and the patients and notes that were left out."""
-        retracted = np.concatenate([layout.retracted for layout in layouts])
-        patients = self._plan.retracted.intersection(_patients(spool, [retracted]))
+        retracted_positions = np.concatenate([layout.retracted for layout in layouts])
+        patients = self._plan.retracted.intersection(_list_patients(spool, [retracted_positions]))
         # notes of retracted patients count for the patients, even if the list also has single notes of theirs
-        alone = (index for index in retracted.tolist() if spool.digests[spool.patients[index]] not in patients)
+        left_out_notes = (
+            index for index in retracted_positions.tolist() if spool.digests[spool.patients[index]] not in patients
+        )
         return CohortPatients(
-            held=frozenset(_patients(spool, (layout.documents for layout in layouts))),
+            held=frozenset(_list_patients(spool, (layout.documents for layout in layouts))),
             left_out=patients,
-            notes=frozenset(spool.listed[index] for index in alone),
+            notes=frozenset(spool.listed[index] for index in left_out_notes),
         )
 
     def _write_split(self, spool: Spool, layout: NoteLayout, name: str) -> PackedSplit:
@@ -176,7 +183,7 @@ class _Writer:
             (self._staged / path).parent.mkdir(exist_ok=True)
         with open(self._staged / paths.jsonl, "xb") as jsonl:
             write_rows(self._staged / paths.rows, self._check_rows(spool, layout, jsonl), masked=False)
-        patients = _patients(spool, [layout.documents])
+        patients = _list_patients(spool, [layout.documents])
         (self._staged / paths.patients).write_bytes(b"".join(patients))
         write_origins(self._staged / paths.origins, layout.origins(spool))
         rows, tokens = layout.offsets.size - 1, int(layout.lengths.sum())
@@ -186,7 +193,7 @@ class _Writer:
             segments=layout.items.size,
             documents=layout.documents.size,
             patients=len(patients),
-            tokens=self._tokens(spool, layout, name),
+            tokens=self._balance_tokens(spool, layout, name),
             padding=positions - tokens,
             fill=round(tokens / positions, 6) if positions else 1.0,
             truncated_documents=layout.truncated_documents,
@@ -201,23 +208,24 @@ class _Writer:
 
     def _require_valid(self, block: PackedRowBlock) -> None:
         """Raise FormatError if a token is the reserved pad id; otherwise extend the range of ids."""
-        # `checked_pad` tests the vocabulary; this tests the ids that the tokenizer produced for the notes
+        # `pad_id_of` tests the vocabulary; this condition tests the ids that the tokenizer produced for the notes
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
-                f"{self._month}: a note contains the pad id {self._plan.shape.pad_id}. Choose a different one, or "
+                f"{self._month}: a note contains the pad id {self._plan.shape.pad_id}. Choose a different token for "
+                "`pad`, or "
                 "declare `pad: {may_occur: true}`"
             )
         if block.tokens.size:
             self._low = min(self._low, int(block.tokens.min()))
             self._high = max(self._high, int(block.tokens.max()))
 
-    def _tokens(self, spool: Spool, layout: NoteLayout, name: str) -> SplitTokens:
+    def _balance_tokens(self, spool: Spool, layout: NoteLayout, name: str) -> SplitTokens:
         """Return the balance of tokens; raise IntegrityError if rows and notes have different tokens."""
         headers = int(spool.headers[layout.documents].sum())
         bodies = int(spool.bodies[layout.documents].sum())
         repeated = overlap = 0
-        # In a stream, every segment is one range and no token is repeated. Chunks may contain more than one header and
-        # one body per note, which the layout counts.
+        # In a stream, every segment is one range and no token is repeated. Chunks may have several headers and bodies
+        # per note, which the layout counts.
         if layout.lengths.shape[1] == 2:
             of_headers, of_bodies = layout.lengths.sum(axis=0).tolist()
             repeated, overlap = of_headers - headers, of_bodies - (bodies - layout.truncated)
@@ -230,11 +238,11 @@ class _Writer:
         )
         if tokens.in_rows != tokens.balance or min(repeated, overlap) < 0:
             raise IntegrityError(
-                f"{self._month}: split {name}: its tokens do not balance: {tokens.to_json()}. This is a bug"
+                f"{self._month}: split {name}: the token counts do not balance: {tokens.to_json()}. This is a bug"
             )
         return tokens
 
-    def _ledger(
+    def _build_ledger(
         self,
         spool: Spool,
         layouts: Sequence[NoteLayout],
@@ -259,23 +267,24 @@ class _Writer:
         )
 
     def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
-        # A wrong path in cohorts.fields finds no notes, and must not pass for an empty month. A month may have no notes
-        # if all of them were retracted.
+        # A wrong path in cohorts.fields finds no notes, and must not pass for an empty month. Only a month whose notes
+        # were all retracted may have none.
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         if not spool.patients_seen and not ledger.dropped:
-            problem = "its file has no patients"
+            problem = "the file has no patients"
         elif not ledger.dropped:
             problem = f"all {count_of(spool.patients_seen, 'patient')} have empty lists of notes"
         else:
             reasons = ", ".join(f"{count} for {reason}" for reason, count in ledger.dropped.items())
-            problem = f"all of its notes were dropped: {reasons}"
+            problem = f"all notes were dropped: {reasons}"
         raise BadRecordError(
-            f"{self._month}: {problem}. Check cohorts.fields, or list the month in months.allow_empty if this is right",
+            f"{self._month}: {problem}. Check cohorts.fields, or list the month in months.allow_empty if this is "
+            "intended",
             month=self._month,
         )
 
-    def _facts(self, spool: Spool, splits: Mapping[str, PackedSplit], retracted: int) -> PackedCohortFacts:
+    def _build_facts(self, spool: Spool, splits: Mapping[str, PackedSplit], retracted_count: int) -> PackedCohortFacts:
         plan = self._plan
         return PackedCohortFacts(
             layout=self._notes.layout,
@@ -290,14 +299,14 @@ class _Writer:
             certificate=dict(plan.stream.certificate),
             packing=self._notes.packing.model_dump(),
             long_notes=self._notes.long_notes.model_dump(),
-            patients=spool.patients_seen - retracted,
+            patients=spool.patients_seen - retracted_count,
             patients_without_notes=spool.patients_without_notes,
             splits=dict(splits),
             **{"pipeline": self._notes.pipeline, "rows": self._notes.rows} if plan.shape.pad_id == ABSENT else {},
         )
 
 
-def _patients(spool: Spool, notes: Iterable[NDArray[np.int64]]) -> list[bytes]:
+def _list_patients(spool: Spool, notes: Iterable[NDArray[np.int64]]) -> list[bytes]:
     """Return the digests of the patients of these notes, sorted."""
     patient_indexes = {patient for indexes in notes for patient in np.unique(spool.patients[indexes]).tolist()}
     return sorted(spool.digests[index] for index in patient_indexes)

@@ -16,8 +16,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, dropped_rows
-from dataprep_assets.engine.artifact.metadata_values import Shown
+from dataprep_assets.engine.artifact.losses import BAD_RECORD, FILTER, Loss, find_dropped_rows
+from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import (
     ArtifactSpec,
@@ -25,13 +25,13 @@ from dataprep_assets.engine.artifact.spec import (
     Partitions,
     SourceIdentity,
     SourceWatch,
-    identity_of,
-    in_words,
-    time_of,
+    identify_listing,
+    join_counts,
+    read_modification_time,
 )
-from dataprep_assets.engine.checks.check import documents_in, first_of
+from dataprep_assets.engine.checks.check import count_documents, join_first
 from dataprep_assets.engine.checks.verdicts import CheckWorkers, PartitionChecks
-from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError
+from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
@@ -43,7 +43,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_cohorts_checks import COHORT
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.notes_plan import notes_plan
-from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data, hide_source_names
 from dataprep_assets.pipelines.notes.reading import (
     DIGEST_BYTES,
     EMPTY,
@@ -52,48 +52,48 @@ from dataprep_assets.pipelines.notes.reading import (
     note_digest,
     read_notes,
 )
-from dataprep_assets.pipelines.notes.retractions import cohort_patients, retracted_here
+from dataprep_assets.pipelines.notes.retractions import find_current_retractions, read_cohort_patients
 from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.source import open_source, upstream_of
+from dataprep_assets.stream.source import list_upstream_assets, open_source
 from dataprep_assets.stream.stream_losses import configure_checks, tokenizer_losses
 from dataprep_assets.stream.token_stream import load_encoder
 
 
 def notes_watch(notes: NotesDeclaration) -> SourceWatch:
-    """Return how to detect changes in the cohort files. Neither descriptions nor errors contain a file's name."""
-    return SourceWatch(identity=partial(_identity, notes), changes=partial(_changes, notes))
+    """Return the watch that detects changes in the cohort files. Descriptions and errors do not contain file names."""
+    return SourceWatch(identity=partial(_compute_identity, notes), changes=partial(_describe_changes, notes))
 
 
-def _identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdentity:
+def _compute_identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdentity:
     files = list_cohorts(notes)
-    return identity_of(
+    return identify_listing(
         [[month, file.bytes] for month, file in files.items()],
-        [[month, _stamp(notes, month, file)] for month, file in files.items()],
+        [[month, _stamp_file(notes, month, file)] for month, file in files.items()],
     )
 
 
-def _stamp(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
+def _stamp_file(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
     """Return a value that reveals an edit of the same size: modification time, or the bucket's version of the file."""
     access = open_source(notes.source)
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return file.listed.etag or ""
-    with source_errors_without_names(month):
-        return time_of(access.path(file.listed), month)
+    with hide_source_names(month):
+        return read_modification_time(access.path(file.listed), month)
 
 
-def _changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
-    """Return the changes since the present cohorts, whose receipts have the sizes of their files."""
+def _describe_changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
+    """Return the changes since the current cohorts, whose receipts have the sizes of their files."""
     files, months = list_cohorts(notes), notes.months.expected_keys
     receipts = store.receipts([notes.artifact(PACKED_COHORTS, month) for month in months])
     packed_receipts = {month: receipt for month, receipt in zip(months, receipts, strict=True) if receipt is not None}
-    return in_words(
+    return join_counts(
         [
             (len(files.keys() - packed_receipts.keys()), "cohort", "new"),
             (
                 sum(
-                    # the stamps in the identity reveal edits that keep the size
+                    # the identity contains stamps, which reveal edits that keep the size
                     (ledger := packed_receipts[month].ledger) is not None and ledger.source_bytes != file.bytes
                     for month, file in files.items()
                     if month in packed_receipts
@@ -117,22 +117,24 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     if notes.duplicate_patients != "fail":
         return
     patients_by_month = _packed_patients(notes, store)
-    # a month without a file fails on its own when it is packed
+    # packing reports a month without a file
     in_run = {cohort.month: cohort for cohort in cohorts if cohort.file is not None}
-    todo = [month for month in in_run if month not in patients_by_month]
-    if not todo:
+    unread_months = [month for month in in_run if month not in patients_by_month]
+    if not unread_months:
         return
-    of_month = patients_by_month | {month: _of_source(in_run[month]) for month in todo}
-    if not (months := _sharing(of_month)):
+    of_month = patients_by_month | {month: _read_patients(in_run[month]) for month in unread_months}
+    if not (months := _months_sharing_patients(of_month)):
         return
-    # months to be repacked in this run are read from the source before anything is rejected
-    of_month |= {month: _of_source(in_run[month]) for month in months if month in patients_by_month and month in in_run}
-    if months := _sharing(of_month):
+    # read months to be repacked in this run from the source before anything is rejected
+    of_month |= {
+        month: _read_patients(in_run[month]) for month in months if month in patients_by_month and month in in_run
+    }
+    if months := _months_sharing_patients(of_month):
         all_digests = np.concatenate([of_month[month] for month in months])
-        twice = int(np.count_nonzero(np.unique(all_digests, return_counts=True)[1] > 1))
+        repeated_count = int(np.count_nonzero(np.unique(all_digests, return_counts=True)[1] > 1))
         raise IntegrityError(
-            f"{notes.dataset}: patients in several cohorts: {twice}, of {first_of(months, 8)}. Nothing was packed. "
-            "Correct the source, or declare `duplicate_patients: allow`"
+            f"{notes.dataset}: {count_of(repeated_count, 'patient is', 'patients are')} in several cohorts, among "
+            f"{join_first(months, 8)}. Nothing was packed. Correct the source, or declare `duplicate_patients: allow`"
         )
 
 
@@ -142,38 +144,38 @@ def _packed_patients(notes: NotesDeclaration, store: ArtifactStore) -> dict[str,
     artifacts = [notes.artifact(PACKED_COHORTS, month) for month in notes.months.expected_keys]
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
         if receipt is not None and artifact.partition is not None:
-            patients_by_month[artifact.partition] = _array(cohort_patients(store, artifact, receipt).held)
+            patients_by_month[artifact.partition] = _sort_digests(read_cohort_patients(store, artifact, receipt).held)
     return patients_by_month
 
 
-def _of_source(cohort: PackedCohort) -> Digests:
+def _read_patients(cohort: PackedCohort) -> Digests:
     """Return the patients in a month's file that have a note to pack."""
     digests: set[bytes] = set()
-    with suppress(DataprepError), unquoting(cohort.month):
-        digests.update(_digests(cohort))
-    return _array(digests - cohort.plan.retracted)
+    with suppress(DataprepError), hide_quoted_data(cohort.month):
+        digests.update(_read_digests(cohort))
+    return _sort_digests(digests - cohort.plan.retracted)
 
 
-def _digests(cohort: PackedCohort) -> Iterator[bytes]:
+def _read_digests(cohort: PackedCohort) -> Iterator[bytes]:
     assert cohort.file is not None
-    notes, key, retracted = cohort.plan.notes, cohort.plan.key, cohort.plan.retracted
+    notes, key, retracted_notes = cohort.plan.notes, cohort.plan.key, cohort.plan.retracted
     reader, fields, template = cohort.file.reader(cohort.file.fetch()), notes.cohorts.fields, notes.header_template()
     for item in read_notes(reader, fields, template, key=key, month=cohort.month):
-        if isinstance(item, Note) and not (retracted and note_digest(key, item) in retracted):
+        if isinstance(item, Note) and not (retracted_notes and note_digest(key, item) in retracted_notes):
             yield item.patient
 
 
-def _array(digests: frozenset[bytes] | set[bytes]) -> Digests:
+def _sort_digests(digests: frozenset[bytes] | set[bytes]) -> Digests:
     return np.frombuffer(b"".join(sorted(digests)), np.dtype((np.void, DIGEST_BYTES)))
 
 
-def _sharing(of_month: Mapping[str, Digests]) -> list[str]:
+def _months_sharing_patients(of_month: Mapping[str, Digests]) -> list[str]:
     """Return the months, in order, that share a patient with another month."""
-    # with an empty array, because concatenate needs at least one
+    # add an empty array, because concatenate needs at least one
     all_digests = np.concatenate([*of_month.values(), np.zeros(0, np.dtype((np.void, DIGEST_BYTES)))])
     distinct, counts = np.unique(all_digests, return_counts=True)
-    twice = distinct[counts > 1]
-    return sorted(month for month, digests in of_month.items() if twice.size and np.isin(digests, twice).any())
+    repeated = distinct[counts > 1]
+    return sorted(month for month, digests in of_month.items() if repeated.size and np.isin(digests, repeated).any())
 
 
 def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certificate: ArtifactSpec) -> ArtifactSpec:
@@ -188,25 +190,25 @@ def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certific
         declaration=notes,
         name=PACKED_COHORTS,
         version=VERSION,
-        description="Packed rows of each birth month: `<YYYY>-<MM>.jsonl`, and as Parquet.",
+        description="Packed rows of each birth month, as `<YYYY>-<MM>.jsonl` and as Parquet.",
         kinds={"json", "parquet"},
-        inputs=(*upstream_of(notes.source), certificate),
+        inputs=(*list_upstream_assets(notes.source), certificate),
         partitions=months,
         watch=notes_watch(notes),
         pool="cpu",
-        recipes=partial(_recipes, notes),
-        build=partial(_build, notes),
-        metadata=_metadata,
-        losses=lambda _, receipts: _losses(notes, receipts),
-        rows=_rows,
+        recipes=partial(_build_recipes, notes),
+        build=partial(_build_cohorts, notes),
+        metadata=_build_metadata,
+        losses=lambda _, receipts: _find_losses(notes, receipts),
+        rows=_count_rows,
         check_groups=(
             PartitionChecks(
                 checks=configure_checks(COHORT_CHECKS, notes.prove.level, notes.tokenizer),
                 planned=partial(packed_cohorts, notes),
                 open=open_cohort,
                 workers=lambda *_: CheckWorkers(engine=notes.engine, declared=notes.workers),
-                guard=unquoting,
-                documents=documents_in,
+                guard=hide_quoted_data,
+                documents=count_documents,
             ),
         ),
     )
@@ -224,7 +226,9 @@ def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterab
     chosen_months = list(months)
     for month in chosen_months:
         if month not in expected_months:
-            raise ConfigError(f"{notes.dataset}: has no month {month}")
+            raise ConfigError(
+                f"{notes.dataset}: unknown month {month}. Available: {notes.months.first} to {notes.months.last}"
+            )
     return [
         PackedCohort(
             artifact=notes.artifact(PACKED_COHORTS, month),
@@ -232,7 +236,7 @@ def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterab
             plan=plan,
             month=month,
             file=files.get(month),
-            retracted=retracted_here(store, notes.artifact(PACKED_COHORTS, month), plan.retracted),
+            retracted=find_current_retractions(store, notes.artifact(PACKED_COHORTS, month), plan.retracted),
         )
         for month in chosen_months
     ]
@@ -256,8 +260,8 @@ def build_packed_cohorts(
     Raises:
         WorkerDiedError: The workers of a cohort kept dying; finished cohorts are committed.
     """
-    # The tokenizer is loaded before workers are forked, but only if a cohort has no receipt, because a run without work
-    # does not need it.
+    # Load the tokenizer before workers are forked, but only if a cohort has no receipt, because otherwise there is no
+    # work that needs it.
     missing_cohorts = missing_subjects(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
@@ -268,14 +272,14 @@ def build_packed_cohorts(
     )
 
 
-def _build(notes: NotesDeclaration, request: BuildRequest) -> Iterator[Outcome]:
+def _build_cohorts(notes: NotesDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     cohorts = packed_cohorts(notes, request.store, request.partitions)
     require_patients_once(notes, request.store, cohorts)
     return build_packed_cohorts(cohorts, workers=request.workers, engine=notes.engine, progress=request.progress)
 
 
-def _recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str | None]) -> Iterator[Recipe]:
-    """Yield the recipes for the present source, for which every cohort file is read completely.
+def _build_recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str | None]) -> Iterator[Recipe]:
+    """Yield the recipes for the current source, for which every cohort file is read completely.
 
     With a retraction list, the key of a missing cohort is known only after packing, which shows the entries that apply.
     """
@@ -285,19 +289,19 @@ def _recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[str
         yield recipe if is_known else replace(recipe, key="")
 
 
-def _rows(receipt: Receipt) -> int:
-    return sum(split.rows for split in PackedCohortFacts.of(receipt).splits.values())
+def _count_rows(receipt: Receipt) -> int:
+    return sum(split.rows for split in PackedCohortFacts.from_receipt(receipt).splits.values())
 
 
-def _losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+def _find_losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterator[Loss]:
     """Yield dropped and truncated notes, by reason and month, and the months that need no file."""
     actions = {RETRACTED: "", EMPTY: "", **({MISSING_METADATA: FILTER} if notes.template.missing == "drop" else {})}
-    yield from dropped_rows(receipts, lambda reason: actions.get(reason, BAD_RECORD), unit="note")
+    yield from find_dropped_rows(receipts, lambda reason: actions.get(reason, BAD_RECORD), unit="note")
     yield from tokenizer_losses(receipts)
     documents = sum(receipt.ledger.documents for receipt in receipts if receipt.ledger)
     cut_notes = Counter[str]()
     for receipt in receipts:
-        splits = PackedCohortFacts.of(receipt).splits.values()
+        splits = PackedCohortFacts.from_receipt(receipt).splits.values()
         cut_notes[str(receipt.partition)] += sum(split.truncated_documents for split in splits)
     yield Loss(
         action="cut",
@@ -318,14 +322,14 @@ def _losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterator[Lo
     )
 
 
-def _metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, Shown]:
+def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     """Return counts of patients and rows, and the fill of the rows."""
-    facts = PackedCohortFacts.of(receipt)
-    rows = _rows(receipt)
-    metadata: dict[str, Shown] = {
+    facts = PackedCohortFacts.from_receipt(receipt)
+    rows = _count_rows(receipt)
+    metadata: dict[str, ShownValue] = {
         "patients": facts.patients,
         "patients_without_notes": facts.patients_without_notes,
-        # as text, because numbers are plotted over time and this one cannot change
+        # text, because Dagster plots numbers over time, and this one cannot change
         "row_length": str(facts.row_length),
         "layout": facts.layout,
         "rows": rows,

@@ -13,7 +13,7 @@ split has a folder:
 
 ``quarantine.jsonl`` contains the positions of notes dropped for a defect. ``retracted.bin`` contains the digests of
 patients whose notes are left out because they are on the retraction list, and ``retracted_notes.bin`` the digests of
-single notes (32 bytes, beginning with the patient's). Both files exist only if they have entries.
+individual notes (32 bytes, beginning with the patient's). Both files exist only if they have entries.
 
 Patients' digests show that no patient is in two splits or two cohorts. They cannot be reversed without the secret key,
 but they are still data about patients. They stay in this artifact, next to the notes, and are in no receipt, event or
@@ -67,13 +67,13 @@ class RowFacts(Facts):
         """The common shape of all rows."""
         return RowShape(columns=tuple(self.columns), row_length=self.row_length, pad_id=self.pad_id)
 
-    def alike(self, other: "RowFacts") -> bool:
+    def is_compatible(self, other: "RowFacts") -> bool:
         """Return whether both describe rows of the same kind; the tokenizer's name does not matter."""
         return self.model_dump(exclude={"tokenizer"}) == other.model_dump(exclude={"tokenizer"})
 
 
 class SplitTokens(Facts):
-    """The balance of a split's tokens: `in_rows` is the notes' sum minus `truncated` plus repeated tokens."""
+    """Balance of a split's tokens: `in_rows` is the sum of the notes, minus `truncated`, plus repeated tokens."""
 
     in_documents: int
     truncated: int
@@ -121,14 +121,14 @@ class PackedPaths:
     origins: str
 
 
-def in_split(splits: Sequence[str], split: str, name: str) -> str:
+def split_path(splits: Sequence[str], split: str, name: str) -> str:
     """Return the path of a split's file ``name`` in an artifact: at the top level if `train` is the only split."""
     return name if tuple(splits) == ("train",) else f"{split}/{name}"
 
 
-def packed_lines(splits: Sequence[str], split: str, month: str) -> str:
+def packed_lines_path(splits: Sequence[str], split: str, month: str) -> str:
     """Return the path of a split's JSON lines in a month's artifact."""
-    return in_split(splits, split, f"{month}.jsonl")
+    return split_path(splits, split, f"{month}.jsonl")
 
 
 def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
@@ -136,10 +136,10 @@ def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
     splits = tuple(notes.splits)
     return {
         name: PackedPaths(
-            jsonl=packed_lines(splits, name, month),
-            rows=in_split(splits, name, f"{month}.parquet"),
-            patients=in_split(splits, name, PATIENTS),
-            origins=in_split(splits, name, ORIGINS),
+            jsonl=packed_lines_path(splits, name, month),
+            rows=split_path(splits, name, f"{month}.parquet"),
+            patients=split_path(splits, name, PATIENTS),
+            origins=split_path(splits, name, ORIGINS),
         )
         for name in splits
     }
@@ -153,7 +153,7 @@ def read_patients(path: Path, width: int = DIGEST_BYTES) -> NDArray[np.void]:
     content = path.read_bytes()
     if len(content) % width:
         raise FormatError(
-            f"{path}: {count_of(len(content), 'byte is', 'bytes are')} not a multiple of {width}, so the file is "
-            "truncated"
+            f"{path}: its size, {count_of(len(content), 'byte')}, is not a multiple of {width}, so the file is "
+            "truncated. Rebuild the artifact"
         )
     return np.frombuffer(content, np.dtype((np.void, width)))

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.packing.algorithms import pack
+from dataprep_assets.packing.algorithms import pack_items
 from dataprep_assets.packing.bins import Bins, Int64
 from dataprep_assets.packing.next_fit import concat_then_split
 from dataprep_assets.packing.row_layout import RowLayout
-from dataprep_assets.packing.splitting import SplitRule, split_documents, without_room
+from dataprep_assets.packing.splitting import SplitRule, find_without_room, split_documents
 from dataprep_assets.pipelines.notes.cohorts.spool import DropCounter, Spool
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.reading import DroppedNote
@@ -48,72 +48,72 @@ class NoteLayout(RowLayout):
         """Return the origins of the segments, by column."""
         patients = spool.patients[self.items]
         present_patients = np.unique(patients)
-        # maps a patient's index in the spool to the index in this split's `patients.bin`, which is sorted by digest
+        # maps a patient's index in the spool to the index in the split's `patients.bin`, which is sorted by digest
         rank = np.zeros(len(spool.digests), np.int64)
         rank[sorted(present_patients.tolist(), key=spool.digests.__getitem__)] = np.arange(present_patients.size)
-        return [spool.records[self.items], spool.numbers[self.items], self._chunks(), rank[patients]]
+        return [spool.records[self.items], spool.numbers[self.items], self._number_chunks(), rank[patients]]
 
-    def _chunks(self) -> Int64:
+    def _number_chunks(self) -> Int64:
         """Return the number of each segment within its note, in the order of the text."""
-        # All chunks of a note may begin with the same header, so they are sorted by their last ranges.
+        # Sort a note's chunks by their last range, because all of them may begin with the same header.
         order = np.lexsort((self.starts[:, -1], self.items))
         notes = self.items[order]
         chunk_numbers = np.empty_like(order)
-        # a segment's number is its position among all segments, minus the position of the note's first segment
+        # number in the note: the segment's position, minus the position of the note's first segment
         chunk_numbers[order] = np.arange(order.size) - np.searchsorted(notes, notes)
         return chunk_numbers
 
 
 def lay_out(
-    notes: NotesDeclaration, spool: Spool, index: int, drops: DropCounter, retracted: Set[bytes] = frozenset()
+    notes: NotesDeclaration, spool: Spool, index: int, drops: DropCounter, retracted_digests: Set[bytes] = frozenset()
 ) -> NoteLayout:
     """Lay out the rows of one split.
 
     A retracted note, or a note of a retracted patient, is left out and counted if it would have been in a row.
-    Otherwise it is dropped for its own reason. The patients in the rows and the ones left out therefore show to whom a
-    retraction list applies.
+    Otherwise it is dropped for its own reason. The patients in the rows and the patients left out therefore show to
+    whom a retraction list applies.
 
     Args:
         notes: The declaration.
         spool: The notes of a cohort, of all splits.
         index: The split's index in the declared order.
         drops: Counts the notes that are dropped because their header leaves no room in a row.
-        retracted: The retraction list.
+        retracted_digests: The retraction list.
     """
     split_notes = np.flatnonzero(spool.splits == index)
     dates = spool.dates[split_notes] if notes.order == "date" else np.zeros_like(split_notes)
     # lexsort sorts by its last key first: by patient in source order, then by date, then by position
     documents = split_notes[np.lexsort((split_notes, dates, spool.patients[split_notes]))]
-    # a stream is cut at the end of each row, so no header is too long for it
-    if not notes.concatenated:
-        documents = _with_room(notes, spool, documents, drops)
-    # retraction is looked up once per patient, then expanded to the notes
-    is_listed = np.array([digest in retracted for digest in spool.digests], bool)[spool.patients[documents]]
+    # header lengths matter only for chunks, because a stream is cut at the end of each row
+    if not notes.is_concatenated:
+        documents = _notes_with_room(notes, spool, documents, drops)
+    # look up retraction once per patient, then expand it to the notes
+    is_listed = np.array([digest in retracted_digests for digest in spool.digests], bool)[spool.patients[documents]]
     is_listed |= np.isin(documents, list(spool.listed))
     drops.retract(int(np.count_nonzero(is_listed)))
-    layout = _concatenated if notes.concatenated else _pack_rows
+    layout = _lay_out_stream if notes.is_concatenated else _pack_rows
     return layout(notes, spool, documents[~is_listed], documents[is_listed])
 
 
-def _rule(notes: NotesDeclaration) -> SplitRule:
+def _split_rule(notes: NotesDeclaration) -> SplitRule:
     return SplitRule(rule=notes.long_notes.rule, row_length=notes.capacity, overlap=notes.long_notes.overlap)
 
 
-def _with_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
-    indexes = without_room(spool.headers[documents], spool.bodies[documents], _rule(notes))
+def _notes_with_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
+    indexes = find_without_room(spool.headers[documents], spool.bodies[documents], _split_rule(notes))
     for note in documents[indexes].tolist():
-        # -1, because the spool keeps no byte offsets; messages leave it out
+        # -1, because the spool has no byte offsets; messages omit it
         position = (int(spool.records[note]), int(spool.numbers[note]), -1)
         drops.drop(DroppedNote(*position, "header_too_long"))
     return np.delete(documents, indexes)
 
 
-def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> NoteLayout:
+def _lay_out_stream(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted_notes: Int64) -> NoteLayout:
     lengths = (spool.headers + spool.bodies)[documents]
     segments = concat_then_split(lengths, notes.capacity)
     return NoteLayout(
         documents=documents,
-        retracted=retracted,
+        retracted=retracted_notes,
         items=documents[segments.items],
         starts=(spool.starts[documents][segments.items] + segments.starts)[:, None],
         lengths=(segments.stops - segments.starts)[:, None],
@@ -121,16 +121,16 @@ def _concatenated(notes: NotesDeclaration, spool: Spool, documents: Int64, retra
     )
 
 
-def _pack_rows(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted: Int64) -> NoteLayout:
+def _pack_rows(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted_notes: Int64) -> NoteLayout:
     headers, bodies = spool.headers[documents], spool.bodies[documents]
-    chunks = split_documents(headers, bodies, _rule(notes))
-    bins = _bins(notes, chunks.lengths)
+    chunks = split_documents(headers, bodies, _split_rule(notes))
+    bins = _assign_bins(notes, chunks.lengths)
     document_of_item = chunks.documents[bins.items]
     starts, header = spool.starts[documents][document_of_item], headers[document_of_item]
     body = (chunks.stops - chunks.starts)[bins.items]
     return NoteLayout(
         documents=documents,
-        retracted=retracted,
+        retracted=retracted_notes,
         items=documents[document_of_item],
         starts=np.stack([starts, starts + header + chunks.starts[bins.items]], axis=1),
         lengths=np.stack([header * chunks.with_header[bins.items], body], axis=1),
@@ -140,9 +140,9 @@ def _pack_rows(notes: NotesDeclaration, spool: Spool, documents: Int64, retracte
     )
 
 
-def _bins(notes: NotesDeclaration, lengths: Int64) -> Bins:
+def _assign_bins(notes: NotesDeclaration, lengths: Int64) -> Bins:
     """Return the chunks of each row; in unpacked rows each chunk has a row of its own."""
     if notes.layout == "unpacked":
         return Bins(items=np.arange(lengths.size), offsets=np.arange(lengths.size + 1))
     algorithm: Any = notes.packing.algorithm
-    return pack(lengths, notes.capacity, algorithm, seed=notes.packing.seed)
+    return pack_items(lengths, notes.capacity, algorithm, seed=notes.packing.seed)

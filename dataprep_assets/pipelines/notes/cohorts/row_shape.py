@@ -61,5 +61,5 @@ class RowShape:
         values = self.values(block)
         for row, length in enumerate(self.stored_lengths(block).tolist()):
             line = {name: values[name][row, :length] for name in self.columns}
-            # Checks accept a line with exactly these bytes (`sampled_lines`) without parsing it.
+            # Checks accept a line with exactly these bytes (`sample_lines`) without parsing it.
             yield orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure
+from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.execution.run_task import report
-from dataprep_assets.formats.packed_rows import PackedFile, open_packed
+from dataprep_assets.execution.run_task import report_work
+from dataprep_assets.formats.packed_rows import PackedFile, open_packed_file
 from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
 from dataprep_assets.formats.tensorflow.tfrecord import ShardCount
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
@@ -26,12 +26,12 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     PackedCohortFacts,
     RowFacts,
-    in_split,
     packed_paths,
+    split_path,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 
 VERSION = 3
 COHORT_SHARDS: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_record": "array_record_shards"}
@@ -65,32 +65,33 @@ class ShardedCohort:
     month: str
     source_bytes: int
 
-    def recipe(self, packed: Receipt) -> Recipe:
+    def recipe(self, receipt: Receipt) -> Recipe:
         """Return the recipe of shards built from the packed cohort with this receipt."""
-        # The content covers only files. The key has these facts and the tokenizer because the receipt repeats them.
-        return Recipe.made_of(
+        # The content covers only files. The key also has these facts and the tokenizer, because the receipt repeats
+        # them.
+        return Recipe.from_ingredients(
             self.artifact,
             VERSION,
             settings={
                 "format": self.format,
                 "rows_per_shard": self.notes.rows_per_shard,
                 "splits": list(self.notes.splits),
-                "packed_rows": RowFacts.of(packed).to_json(),
+                "packed_rows": RowFacts.from_receipt(receipt).to_json(),
             },
-            sources={"tokenizer": packed.inputs["tokenizer"]},
-            upstream={f"{PACKED_COHORTS}/{self.month}": packed.content},
+            sources={"tokenizer": receipt.inputs["tokenizer"]},
+            upstream={f"{PACKED_COHORTS}/{self.month}": receipt.content},
         )
 
 
 def ensure_sharded_cohort(cohort: ShardedCohort) -> tuple[Receipt, bool]:
     """Build the shards of one cohort unless they are up to date; return the receipt and whether it was reused."""
-    with unquoting(cohort.month):
+    with hide_quoted_data(cohort.month):
         packed_receipt = cohort.store.require(cohort.packed)
 
         def write(staged: Path) -> WrittenFiles:
             return _write(cohort, packed_receipt, staged)
 
-        return ensure(cohort.recipe(packed_receipt), cohort.store, write, cohort.notes.verify)
+        return ensure_built(cohort.recipe(packed_receipt), cohort.store, write, cohort.notes.verify)
 
 
 def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
@@ -99,11 +100,11 @@ def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, for
     names = [tfrecord.shard_name(month, index, total) for index in range(total)]
     if format == "array_record":
         names = [f"{name.removesuffix('.tfrecords')}.array_record" for name in names]
-    return [in_split(splits, split, name) for name in names]
+    return [split_path(splits, split, name) for name in names]
 
 
-def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> WrittenFiles:
-    paths, facts = packed_paths(cohort.notes, cohort.month), PackedCohortFacts.of(packed)
+def _write(cohort: ShardedCohort, receipt: Receipt, staged: Path) -> WrittenFiles:
+    paths, facts = packed_paths(cohort.notes, cohort.month), PackedCohortFacts.from_receipt(receipt)
     directory = cohort.store.local(cohort.packed, [path.rows for path in paths.values()])
     splits: dict[str, SplitShards] = {}
     rows = 0
@@ -111,7 +112,7 @@ def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> WrittenFiles
         counts = _write_split(cohort, directory / path.rows, facts.shape, split, staged)
         if sum(count.records for count in counts) != facts.splits[split].rows:
             raise IntegrityError(
-                f"{cohort.packed}: split {split} has other rows than its receipt. Materialize packed_cohorts again"
+                f"{cohort.packed}: the rows of split {split} do not match the receipt. Rebuild packed_cohorts"
             )
         splits[split] = SplitShards(
             shard_lengths=[count.records for count in counts],
@@ -119,41 +120,41 @@ def _write(cohort: ShardedCohort, packed: Receipt, staged: Path) -> WrittenFiles
         )
         rows += sum(count.records for count in counts)
     return WrittenFiles(
-        inputs={PACKED_COHORTS: packed.content, "tokenizer": packed.inputs["tokenizer"]},
+        inputs={PACKED_COHORTS: receipt.content, "tokenizer": receipt.inputs["tokenizer"]},
         facts=CohortShardsFacts(
-            **RowFacts.of(packed).to_json(),
+            **RowFacts.from_receipt(receipt).to_json(),
             format=cohort.format,
             rows_per_shard=cohort.notes.rows_per_shard,
             splits=splits,
         ),
-        ledger=row_ledger(rows, [packed.ledger]),
+        ledger=row_ledger(rows, [receipt.ledger]),
     )
 
 
-def row_ledger(rows: int, packed: Iterable[Ledger | None]) -> Ledger:
+def row_ledger(rows: int, ledgers: Iterable[Ledger | None]) -> Ledger:
     """Return the ledger of an artifact with packed rows, which count as documents: their tokens and range of ids."""
-    total = Ledger.total(ledger for ledger in packed if ledger is not None)
+    total = Ledger.total(ledger for ledger in ledgers if ledger is not None)
     return Ledger(rows_in=rows, documents=rows, tokens=total.tokens, min_id=total.min_id, max_id=total.max_id)
 
 
 def _write_split(cohort: ShardedCohort, path: Path, shape: RowShape, split: str, staged: Path) -> list[ShardCount]:
-    file = open_packed(path, masked=False)
+    file = open_packed_file(path, masked=False)
     step, write = cohort.notes.rows_per_shard, tfrecord.write if cohort.format == "tfrecord" else array_record.write
     names = shard_names(cohort.notes, split, cohort.month, -(-len(file) // step), cohort.format)
     counts = []
     for index, name in enumerate(names):
         (staged / name).parent.mkdir(exist_ok=True)
-        payloads = _payloads(file, shape, index * step, min((index + 1) * step, len(file)))
-        counts.append(write(staged / name, payloads, most=step))
-        report(source_bytes=cohort.source_bytes // (len(names) * len(cohort.notes.splits)))
+        payloads = _encode_payloads(file, shape, index * step, min((index + 1) * step, len(file)))
+        counts.append(write(staged / name, payloads, max_records=step))
+        report_work(source_bytes=cohort.source_bytes // (len(names) * len(cohort.notes.splits)))
     return counts
 
 
-def _payloads(file: PackedFile, shape: RowShape, start: int, stop: int) -> Iterator[bytes]:
-    # a batch at a time, so that memory does not grow with the rows of a shard
+def _encode_payloads(file: PackedFile, shape: RowShape, start: int, stop: int) -> Iterator[bytes]:
+    # one batch at a time, so that memory does not grow with a shard's rows
     step = shape.group_rows
     for row in range(start, stop, step):
         block = file.block(row, min(row + step, stop))
-        # Rows of one column are not padded, because a trainer that masks its own pad id would train on ours.
+        # Do not pad rows of one column, because a trainer that masks its own pad id would train on ours.
         lengths = np.diff(block.rows) if shape.columns == (TOKENS,) else None
         yield from example.encode_rows(shape.values(block), lengths)

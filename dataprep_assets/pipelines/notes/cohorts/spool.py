@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.curation.documents import sample_rows
 from dataprep_assets.errors import BadRecordError, Position, RowPosition, count_of
-from dataprep_assets.formats.flat_bins import create, read_ranges
+from dataprep_assets.formats.flat_bins import create_file, read_ranges
 from dataprep_assets.formats.packed_rows import token_ids
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger
 from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
@@ -36,18 +36,19 @@ from dataprep_assets.pipelines.notes.reading import (
 )
 from dataprep_assets.sources.cohorts import REFUSED, CohortReader
 from dataprep_assets.sources.readers.row_files import BadRecord
-from dataprep_assets.sources.readers.unreadable import place_of
+from dataprep_assets.sources.readers.unreadable import budget_advice, describe_place
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_stream import load_encoder
-from dataprep_assets.tokenization.losses import Losses, encode_or_name
+from dataprep_assets.table import format_share
+from dataprep_assets.tokenization.losses import Losses, encode_or_locate
 
-# A batch ends at whichever limit comes first; both bound the memory of its texts and ids.
+# A batch ends at whichever limit comes first. The limits bound the memory of its texts and ids.
 _CHARACTERS = 2_000_000
 _NOTES = 4096
 _SHOWN = 20
 """Maximum number of rejected records to list in one error."""
 _DEFAULTS = "set template.defaults, or `template: {missing: drop}`"
-_DROP = "set `bad_records: {policy: drop}` to count and skip such records"
+_DROP = "set `bad_records: {policy: drop, budget: 0.01}` to count and skip up to 1% of records"
 Int64 = NDArray[np.int64]
 
 
@@ -56,11 +57,11 @@ class DropCounter:
 
     def __init__(self, plan: NotesPlan, month: str) -> None:
         self._policy, self._budget = plan.notes.bad_records.policy, plan.notes.bad_records.budget
-        # only `template.missing` decides about missing metadata, whatever the policy of bad records
+        # missing metadata depends only on `template.missing`, not on the policy for bad records
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
-        # these attributes describe rejected notes: messages on the first ones, their number, and remedies in order
+        # about rejected notes: messages on the first ones, their number, and remedies in order
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
@@ -68,29 +69,29 @@ class DropCounter:
         self.dropped: Counter[str] = Counter()
         self.quarantine: list[dict[str, Any]] = []
 
-    def drop(self, found: DroppedNote) -> None:
+    def drop(self, note: DroppedNote) -> None:
         """Count a dropped note, or keep its position for `require_none` if the policy is to fail."""
-        if found.reason not in self._harmless:
-            if self._policy == "fail" or found.reason in self._always_fails:
-                self._refuse(found)
+        if note.reason not in self._harmless:
+            if self._policy == "fail" or note.reason in self._always_fails:
+                self._refuse(note)
                 return
-            position = {"record": found.record, "note": found.number, "byte": found.byte}
-            self.quarantine.append(position | {"notes": found.notes, "reason": found.reason})
-        self.dropped[found.reason] += found.notes
+            position = {"record": note.record, "note": note.number, "byte": note.byte}
+            self.quarantine.append(position | {"notes": note.notes, "reason": note.reason})
+        self.dropped[note.reason] += note.notes
 
-    def _refuse(self, found: DroppedNote) -> None:
+    def _refuse(self, dropped_note: DroppedNote) -> None:
         self._refusals += 1
-        is_missing = found.reason in self._always_fails
+        is_missing = dropped_note.reason in self._always_fails
         self._remedies[_DEFAULTS if is_missing else _DROP] = None
         if not self._refused:
-            self._first_refused = RowPosition(row=found.record)
+            self._first_refused = RowPosition(row=dropped_note.record)
         if len(self._refused) < _SHOWN:
-            note = f", note {found.number}" if found.number else ""
-            byte = f", byte {found.byte}" if found.byte >= 0 else ""
-            self._refused.append(f"record {found.record}{note}{byte}: {found.reason}")
+            note = f", note {dropped_note.number}" if dropped_note.number else ""
+            byte = f", byte {dropped_note.byte}" if dropped_note.byte >= 0 else ""
+            self._refused.append(f"record {dropped_note.record}{note}{byte}: {dropped_note.reason}")
 
     @property
-    def fails(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the cohort can no longer be packed."""
         return bool(self._refusals)
 
@@ -98,7 +99,7 @@ class DropCounter:
         """Raise BadRecordError with up to 20 rejected records, so that all can be repaired at once."""
         if not self._refusals:
             return
-        count = "" if self._refusals == 1 else f"{self._refusals} cannot be used: "
+        count = "" if self._refusals == 1 else f"{self._refusals} errors: "
         suffix = f"; and {self._refusals - len(self._refused)} more" if self._refusals > len(self._refused) else ""
         raise BadRecordError(
             f"{self._month}: {count}{'; '.join(self._refused)}{suffix}. Correct the source, or "
@@ -112,17 +113,18 @@ class DropCounter:
         self.dropped[RETRACTED] += count
 
     def check_budget(self, rows_in: int) -> None:
-        """Raise BadRecordError for rejected records, or if more were dropped for defects than the budget allows."""
-        # called again, because notes without room are found during the layout, after `fill_spool`
+        """Raise BadRecordError for rejected records, or if defects dropped more notes than the budget allows."""
+        # call this again, because notes without room are found in the layout, after `fill_spool`
         self.require_none()
-        bad = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
-        if sum(bad.values()) > self._budget * rows_in:
+        bad_counts = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
+        if sum(bad_counts.values()) > self._budget * rows_in:
             entry = self.quarantine[0]
             raise BadRecordError(
-                f"{self._month}: {sum(bad.values())} of {count_of(rows_in, 'note')} would be dropped {bad}, more "
-                f"than the budget of {self._budget:.4%}. First error: record {entry['record']}, note "
-                f"{entry['note']}, byte {entry['byte']}: {entry['reason']}. Correct the source, or raise "
-                "`bad_records.budget`",
+                f"{self._month}: {sum(bad_counts.values())} of {count_of(rows_in, 'note')} would be dropped "
+                f"({', '.join(f'{reason}: {count}' for reason, count in bad_counts.items())}), more than the budget of "
+                f"{format_share(self._budget)}. First error: record {entry['record']}, note {entry['note']}, byte "
+                f"{entry['byte']}: {entry['reason']}. "
+                f"{budget_advice(sum(bad_counts.values()), rows_in)}",
                 month=self._month,
                 row=entry["record"],
                 byte=entry["byte"],
@@ -134,8 +136,8 @@ class Spool:
     """A cohort's notes, in source order: int64 arrays of shape ``(notes,)``.
 
     ``headers`` and ``bodies`` are lengths in tokens, including BOS and separator. ``starts`` is the position of each
-    note in the file. ``patients`` are indices into ``digests``, ``splits`` into the declared splits. ``listed`` has the
-    digests of the individually retracted notes. ``counted`` has the ledger's counts from encoding.
+    note in the file. ``patients`` are indices into ``digests``, ``splits`` into the declared splits. ``listed``
+    contains the digests of the individually retracted notes. ``counted`` contains the ledger's counts from encoding.
     """
 
     path: Path
@@ -172,7 +174,7 @@ def split_of(digest: bytes, shares: Iterable[float]) -> int:
         total += share
         if position < round(total * 2**64):
             return index
-    # shares may add up to slightly less than 1; the last split gets the rest
+    # shares may add up to slightly less than 1, so the last split gets the rest
     return index
 
 
@@ -188,57 +190,60 @@ def fill_spool(
     """Read, render and encode every note of a cohort into the new file ``path``, according to the ``plan``.
 
     ``reader`` yields the records of ``month``'s file. Unusable notes are counted in ``drops``. If the policy is to
-    fail, it raises BadRecordError with all of them, and notes after the first unusable one are read but not encoded.
+    fail, this raises BadRecordError with all of them, and notes after the first unusable note are read but not encoded.
     ``report`` is called after each batch with its tokens, documents, source bytes and milliseconds of CPU. Raises the
     reader's errors.
     """
     notes = plan.notes
     items = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
-    with create(path) as file:
-        filling = _Filling(plan, month, file, reader, report)
+    with create_file(path) as file:
+        filling = _SpoolWriter(plan, month, file, reader, report)
         first_bad, has_read = "", False
         for item in items:
             if isinstance(item, DroppedNote) and item.reason in REFUSED:
-                first_bad = first_bad or place_of(BadRecord(item.record, item.byte, item.reason))
+                first_bad = first_bad or describe_place(BadRecord(item.record, item.byte, item.reason))
             else:
                 has_read = True
             if isinstance(item, Note):
-                # after a rejected note, the rest is only read for further defects
-                if not drops.fails:
+                # after a rejected note, read the rest only to find further defects
+                if not drops.has_failed:
                     filling.add(item)
             elif isinstance(item, RecordStart):
                 filling.open(item)
             else:
                 drops.drop(item)
-        # no policy allows this, not even for a month that may be empty: the file's format does not match its name
+        # no policy allows this, not even for a month that may be empty, because the file's format does not match its
+        # name
         if first_bad and not has_read:
-            raise reader.unreadable(first_bad)
-        # rejected notes are reported before the last batch is encoded in vain
+            raise reader.unreadable_error(first_bad)
+        # report rejected notes before the last batch is encoded in vain
         drops.require_none()
         filling.flush()
     return filling.spool(path)
 
 
-class _Filling:
+class _SpoolWriter:
+    """Writer of a cohort's spool, which encodes notes in batches."""
+
     def __init__(
         self, plan: NotesPlan, month: str, file: BinaryIO, reader: CohortReader, report: Callable[..., None] | None
     ) -> None:
         self._plan, self._month, self._file, self._reader, self._report = plan, month, file, reader, report
         self._encoder = load_encoder(plan.stream)
-        # a process has one encoder, whose counts continue from cohort to cohort
+        # the process has one encoder, whose counts continue from cohort to cohort
         self._before = (self._encoder.reference_documents, self._encoder.sampled_documents)
         self._literals = self._encoder.bundle.special_literals
         self._losses = Losses(self._encoder.bundle, plan.stream.special_tokens)
         self._shares = list(plan.notes.splits.values())
         # maps each digest to its index, in the order of the records
         self._patients: dict[bytes, int] = {}
-        # note digests are computed only for patients with individually retracted notes, because most have none
+        # compute note digests only for patients with individually retracted notes, because most patients have none
         self._with_listed = {entry[:DIGEST_BYTES] for entry in plan.retracted if len(entry) > DIGEST_BYTES}
         self._listed: dict[int, bytes] = {}
         self._batch: list[Note] = []
         self._size = 0
-        # Arrays take eight bytes per note and column, much less than lists of Python integers. Except within `flush`,
-        # all columns have the same length, the number of encoded notes.
+        # Arrays take eight bytes per note and column, much less than lists of Python integers. Outside of `flush`, all
+        # columns have the same length, the number of encoded notes.
         self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
         self._columns |= {name: array("q") for name in ("records", "numbers", "characters")}
         self._seen = self._without = self._special_literals = self._literal_separators = 0
@@ -246,12 +251,12 @@ class _Filling:
         self._separator = np.array([plan.stream.separator_id], np.uint32)
         self._read, self._cpu = 0, time.process_time()
 
-    def open(self, opened: RecordStart) -> None:
-        # a patient may have several records, e.g., if each record is a note
-        if opened.patient not in self._patients:
-            self._patients[opened.patient] = len(self._patients)
+    def open(self, record: RecordStart) -> None:
+        # a patient may have several records, e.g., one per note
+        if record.patient not in self._patients:
+            self._patients[record.patient] = len(self._patients)
             self._seen += 1
-        self._without += not opened.notes
+        self._without += not record.notes
 
     def add(self, note: Note) -> None:
         self._batch.append(note)
@@ -269,25 +274,25 @@ class _Filling:
             return
         encode = self._plan.notes.template.encode
         texts = [encoded_text(note.header, note.text, encode) for note in batch]
-        # one call encodes all texts: first the headers, then the notes' texts
-        ids, offsets = encode_or_name(
+        # encode all texts in one call: first the headers, then the notes
+        ids, offsets = encode_or_locate(
             self._encoder.encode,
             [*(note.header for note in batch), *texts],
             self._encoder.bundle.name,
-            lambda at: self._locate(batch[at % len(batch)]),
+            lambda position: self._locate(batch[position % len(batch)]),
         )
         bounds = offsets.astype(np.int64)
-        # before the columns grow, because their length is the number of the first note
+        # before the columns grow, because their length is the first note's number
         self._recheck(texts, ids, bounds[len(batch) :])
         bounds_list = bounds.tolist()
         pieces = []
-        for at in range(len(batch)):
+        for position in range(len(batch)):
             header, body = header_and_body(
-                ids[bounds_list[at] : bounds_list[at + 1]],
-                ids[bounds_list[len(batch) + at] : bounds_list[len(batch) + at + 1]],
+                ids[bounds_list[position] : bounds_list[position + 1]],
+                ids[bounds_list[len(batch) + position] : bounds_list[len(batch) + position + 1]],
                 encode,
             )
-            # BOS counts as part of the header, which chunks repeat. The separator counts as part of the body, whose end
+            # Count BOS as part of the header, which chunks repeat, and the separator as part of the body, whose end
             # truncation removes.
             self._columns["headers"].append(self._bos.size + header.size)
             self._columns["bodies"].append(body.size + self._separator.size)
@@ -297,7 +302,7 @@ class _Filling:
         self._count(batch)
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids[bounds[len(batch)] :])
-        # a header's separate encoding is not in the rows if header and text are encoded together
+        # skip the header's separate encoding, which is in no row if header and text are encoded together
         row_ids = ids if encode == "apart" else ids[bounds[len(batch)] :]
         self._literal_separators += int(np.count_nonzero(row_ids == self._plan.stream.separator_id))
         if self._report is not None:
@@ -315,7 +320,7 @@ class _Filling:
         for note in batch:
             ordinal = self._patients[note.patient]
             if note.patient in self._with_listed and (entry := note_digest(plan.key, note)) in plan.retracted:
-                # before the columns grow, because their length is the number of this note
+                # before the columns grow, because their length is this note's number
                 self._listed[len(columns["patients"])] = entry
             columns["dates"].append(note.date)
             columns["patients"].append(ordinal)
@@ -329,11 +334,11 @@ class _Filling:
         if rate <= 0:
             return
         first_number = len(self._columns["headers"])
-        # seeded by month and tokenizer, so that every run samples the same notes and a disagreement repeats
+        # seed by month and tokenizer, so that every run samples the same notes and a disagreement can be reproduced
         seed = digest_value([self._month, self._plan.stream.tokenizer_digest])
         for index in sample_rows(np.arange(first_number, first_number + len(texts), dtype=np.uint64), seed, rate):
-            where = f"{self._month}: note {first_number + int(index) + 1}, in reading order"
-            self._encoder.recheck(texts[index], ids[bounds[index] : bounds[index + 1]], where)
+            location = f"{self._month}: note {first_number + int(index) + 1}, in reading order"
+            self._encoder.recheck(texts[index], ids[bounds[index] : bounds[index + 1]], location)
 
     def spool(self, path: Path) -> Spool:
         arrays = {name: np.array(column, np.int64) for name, column in self._columns.items()}

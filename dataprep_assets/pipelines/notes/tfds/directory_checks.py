@@ -1,6 +1,6 @@
 """Common checks of all directories, of one dataset or of a mixture.
 
-A directory links shards that were checked with their cohorts, and adds metadata. A rebuild (`rebuilt_otherwise`)
+A directory links shards that were checked with their cohorts, and adds metadata. A rebuild (`find_claim_differences`)
 therefore verifies it without reading rows. A second check reads the directory with TFDS itself.
 
 Entry points: `OpenedDirectory`; `FILES_INTACT`, `TFDS_READS`.
@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, verdict
+from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, build_verdict
 from dataprep_assets.errors import count_of
 from dataprep_assets.execution.processes import WorkerPool
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.formats.tensorflow import array_record, example, tfds, tfrecord
-from dataprep_assets.integrity.receipt import damage
+from dataprep_assets.integrity.receipt import find_damage
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DirectoryFacts
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
 
@@ -33,22 +33,22 @@ from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOri
 # TensorFlow is imported in a separate process, which ends after the check, because it uses half a gigabyte, threads and
 # all available accelerators. File order needs ``interleave_cycle_length=1``, because TFDS mixes 16 files by default.
 #
-# Up to `MOST_ROWS` rows, the check reads all rows. In a larger directory, it reads slices of whole shards, spread over
+# Up to `MAX_ROWS` rows, the check reads all rows. In a larger directory, it reads slices of whole shards, spread over
 # each split, so that a wrong shard length results in rows of a different shard.
 
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 """Maximum number of rows for a complete read, which takes TFDS a few minutes at a row length of 8,192."""
 # number of shards to read from a larger directory, and maximum number of differing columns to list
 _SHARDS = 32
-# rows per batch on both sides; one batch is decoded and compared at a time
+# rows per batch of both readers; batches are decoded and compared one at a time
 _BATCH = 32
-# CUDA_VISIBLE_DEVICES is -1, because a training run may be using the GPUs
+# no GPUs (CUDA_VISIBLE_DEVICES is -1), because a training run may be using them
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
 _NEEDED = ("tensorflow", "tensorflow_datasets")
 
 
-def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
-    """Return whether TFDS opens the directory ``where`` and reads its rows in file order; warn if TFDS is missing.
+def read_with_tfds(directory: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+    """Check that TFDS opens the directory ``directory`` and reads its rows in file order; warn if TFDS is missing.
 
     ``dataset`` and ``version`` are the names for `tfds.builder`. ``format`` is the format of the shards.
     """
@@ -61,7 +61,7 @@ def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) 
             "this check again; it reads and writes nothing else.",
         )
     with WorkerPool(1, _QUIET) as pool:
-        pool.submit(Task(TaskId("", "readable_by_tfds"), _compare_directory, (where, dataset, version, format)))
+        pool.submit(Task(TaskId("", "readable_by_tfds"), _compare_directory, (directory, dataset, version, format)))
         for event in pool.events():
             if isinstance(event, FinishedTask):
                 if event.error is not None:
@@ -71,13 +71,13 @@ def read_with_tfds(where: Path, dataset: str, version: str, format: FileFormat) 
     raise AssertionError("a pool ends with the end of its task")
 
 
-def _compare_directory(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+def _compare_directory(directory: Path, dataset: str, version: str, format: FileFormat) -> Finding:
     """Run the comparison in the worker. TFDS errors name files and offsets, so only their type is shown."""
     # TensorFlow's C++ code writes to stderr directly, regardless of its environment variables.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
-        return _compare(where, dataset, version, format)
-    except Exception as error:  # the text is dropped, because any TensorFlow error may quote data
+        return _compare_rows(directory, dataset, version, format)
+    except Exception as error:  # drop the text, because any TensorFlow error may quote data
         error_name = type(error).__name__
     return Finding(
         passed=False,
@@ -86,16 +86,17 @@ def _compare_directory(where: Path, dataset: str, version: str, format: FileForm
     )
 
 
-def _compare(where: Path, dataset: str, version: str, format: FileFormat) -> Finding:
+def _compare_rows(directory: Path, dataset: str, version: str, format: FileFormat) -> Finding:
     import tensorflow_datasets as library
 
-    info = tfds.read_metadata(where)
-    builder: Any = library.builder_from_directory(str(where))
+    info = tfds.read_metadata(directory)
+    builder: Any = library.builder_from_directory(str(directory))
     defects: list[str] = []
-    # TFDS cannot find a directory `1.0` with the metadata version 1.0.0 by name, so it is opened only by path
+    # open version `1.0` only by path, because by name TFDS cannot find a directory `1.0` with the metadata version
+    # 1.0.0
     if version == info.version:
-        by_name = library.builder(f"{dataset}:{version}", data_dir=str(where.parents[1]))
-        if Path(str(by_name.data_dir)) != where:
+        by_name = library.builder(f"{dataset}:{version}", data_dir=str(directory.parents[1]))
+        if Path(str(by_name.data_dir)) != directory:
             defects.append(f"tfds.builder({dataset}:{version}) finds a different directory")
     rows = 0
     for split in info.splits:
@@ -104,40 +105,42 @@ def _compare(where: Path, dataset: str, version: str, format: FileFormat) -> Fin
                 f"split {split.name}: TFDS counts {count_of(tfds_count, 'row')}, but {split.rows} are declared"
             )
         names, ends = info.shard_names(split), np.cumsum([0, *split.shard_lengths])
-        for start, stop in _slices(len(names), split.rows):
+        for start, stop in _choose_slices(len(names), split.rows):
             low, high = int(ends[start]), int(ends[stop])
-            read = 0
-            tfds_rows = _by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
-            stored_batches = _read_stored_rows([where / name for name in names[start:stop]], info, format)
-            # strict is off, because the row count below detects missing rows
-            for batch, expected_columns in zip(_rebatched(tfds_rows), stored_batches, strict=False):
+            read_count = 0
+            tfds_rows = _read_by_tfds(library, builder, f"{split.name}[{low}:{high}]", format)
+            stored_batches = _read_stored_rows([directory / name for name in names[start:stop]], info, format)
+            # not strict, because the row count below detects missing rows
+            for batch, expected_columns in zip(_batch_rows(tfds_rows), stored_batches, strict=False):
                 for name, values in expected_columns.items():
                     is_same = (
                         name in batch and batch[name].shape == values.shape and np.array_equal(batch[name], values)
                     )
                     if not is_same and len(defects) < _SHARDS:
-                        defects.append(f"split {split.name}: column {name} of the rows from {low + read} on differs")
-                read += len(next(iter(batch.values())))
-            if read != high - low:
-                defects.append(f"split {split.name}: {count_of(read, 'row')} read, but {high - low} are stored")
-            rows += read
+                        defects.append(
+                            f"split {split.name}: column {name} of the rows from {low + read_count} on differs"
+                        )
+                read_count += len(next(iter(batch.values())))
+            if read_count != high - low:
+                defects.append(f"split {split.name}: {count_of(read_count, 'row')} read, but {high - low} are stored")
+            rows += read_count
     total = sum(split.rows for split in info.splits)
-    return verdict(
+    return build_verdict(
         defects,
         f"TFDS {library.__version__} read {rows} of {count_of(total, 'row')}, in file order, equal to the stored ones.",
-        "The metadata does not describe the shards. Materialize the directory again",
+        "The metadata does not describe the shards. Rebuild the directory",
         facts={"rows_read": rows, "rows": total},
     )
 
 
-def _slices(shards: int, rows: int) -> list[tuple[int, int]]:
+def _choose_slices(shards: int, rows: int) -> list[tuple[int, int]]:
     """Return the ranges of shards to read: one range with all shards, or several evenly spread ranges."""
-    if rows <= MOST_ROWS:
+    if rows <= MAX_ROWS:
         return [(0, shards)]
     return [(shard, shard + 1) for shard in sorted({(shards - 1) * i // (_SHARDS - 1) for i in range(_SHARDS)})]
 
 
-def _by_tfds(library: Any, builder: Any, split: str, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
+def _read_by_tfds(library: Any, builder: Any, split: str, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
     # each format needs its own reader: TFDS has no `as_dataset` for ArrayRecord and no data source for TFRecord
     if format == "array_record":
         yield from builder.as_data_source(split=split)
@@ -146,18 +149,18 @@ def _by_tfds(library: Any, builder: Any, split: str, format: FileFormat) -> Iter
     yield from builder.as_dataset(split=split, read_config=config).as_numpy_iterator()
 
 
-def _rebatched(rows: Iterator[dict[str, NDArray[Any]]]) -> Iterator[dict[str, NDArray[Any]]]:
+def _batch_rows(rows: Iterator[dict[str, NDArray[Any]]]) -> Iterator[dict[str, NDArray[Any]]]:
     batch: list[dict[str, NDArray[Any]]] = []
     for row in rows:
         batch.append(row)
         if len(batch) == _BATCH:
-            yield _stacked(batch)
+            yield _stack_rows(batch)
             batch = []
     if batch:
-        yield _stacked(batch)
+        yield _stack_rows(batch)
 
 
-def _stacked(rows: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def _stack_rows(rows: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """Return rows as arrays, with shorter rows padded with `ABSENT`, as in `decode_rows`."""
     arrays = {}
     for name in rows[0]:
@@ -185,15 +188,15 @@ def _read_stored_rows(
         yield example.decode_rows(batch, info.columns)
 
 
-REBUILD = "Materialize the directory again"
-REBUILD_SOURCES = "Materialize its sources and then the directory again"
+REBUILD = "Rebuild the directory"
+REBUILD_SOURCES = "Rebuild its sources and then the directory"
 
 
 @dataclass(frozen=True)
 class OpenedDirectory(OpenedArtifact):
     """An opened directory, the subject of the checks."""
 
-    declared: NotesDeclaration | ReplayDeclaration
+    declared: NotesDeclaration | MixtureDeclaration
 
     @property
     def path(self) -> Path:
@@ -206,10 +209,10 @@ class OpenedDirectory(OpenedArtifact):
         return read_provenance(self.directory / PROVENANCE)
 
 
-def _files_intact(opened: OpenedDirectory) -> Finding:
-    receipt = opened.receipt
-    return verdict(
-        (f"{opened.name}: {d}" for d in damage(opened.directory, receipt, opened.declared.verify)),
+def _files_intact(directory: OpenedDirectory) -> Finding:
+    receipt = directory.receipt
+    return build_verdict(
+        (f"{directory.name}: {d}" for d in find_damage(directory.directory, receipt, directory.declared.verify)),
         f"{count_of(len(receipt.files), 'file')} ({count_of(receipt.total_bytes, 'byte')}): all digests match the "
         "receipt.",
         REBUILD,
@@ -217,20 +220,22 @@ def _files_intact(opened: OpenedDirectory) -> Finding:
     )
 
 
-def _tfds_reads(opened: OpenedDirectory) -> Finding:
-    declaration, format = opened.declared, DirectoryFacts.of(opened.receipt).format
-    return read_with_tfds(opened.path, declaration.dataset, declaration.tfds_version, format)
+def _tfds_reads(directory: OpenedDirectory) -> Finding:
+    declaration, format = directory.declared, DirectoryFacts.from_receipt(directory.receipt).format
+    return read_with_tfds(directory.path, declaration.dataset, declaration.tfds_version, format)
 
 
 # the check compares digests unless `verify: size` is declared
 FILES_INTACT: Check[OpenedDirectory] = Check(
-    "files_intact", "Every file has the size and digest in the receipt, and no other file exists.", _files_intact
+    "files_intact",
+    "Every file has the size and digest that the receipt records, and there are no other files.",
+    _files_intact,
 )
-# This check repeats the other checks with the real reader. Without TensorFlow it only warns, because machines that
-# build a dataset do not need TensorFlow.
+# Repeat the other checks with the real reader. Without TensorFlow, only warn, because machines that build a dataset do
+# not need it.
 TFDS_READS: Check[OpenedDirectory] = Check(
     "readable_by_tfds",
-    "tensorflow-datasets opens the directory and reads the stored rows in file order.",
+    "tensorflow-datasets opens the directory, and reads the stored rows in their order in the files.",
     _tfds_reads,
     blocking=False,
 )

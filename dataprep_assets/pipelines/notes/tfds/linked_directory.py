@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import Field
 
 from dataprep_assets.engine.artifact.build import Facts
-from dataprep_assets.engine.artifact.metadata_values import Shown, Table
+from dataprep_assets.engine.artifact.metadata_values import ShownValue, Table
 from dataprep_assets.formats.tensorflow import tfds
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
@@ -86,7 +86,7 @@ class Directory:
         return f"{self.dataset}/{self.version}"
 
     def info(self) -> tfds.DatasetInfo:
-        """Metadata of the directory for TFDS."""
+        """Return the metadata of the directory for TFDS."""
         return tfds.DatasetInfo(
             name=self.dataset,
             version=version_in_metadata(self.version),
@@ -104,7 +104,7 @@ class Directory:
         )
 
     def counts(self) -> dict[str, DirectorySplit]:
-        """Counts of rows and shards by split."""
+        """Return the counts of rows and shards by split."""
         return {
             split.name: DirectorySplit(rows=split.rows, shards=len(split.shard_lengths)) for split in self.info().splits
         }
@@ -122,24 +122,24 @@ def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tup
     `part`. Returns the linked files for `WrittenFiles`.
     """
     info = directory.info()
-    where = staged / directory.path
-    where.mkdir(parents=True)
+    target = staged / directory.path
+    target.mkdir(parents=True)
     joined_files, provenance = [], {}
     for split in info.splits:
         origins, names = directory.splits[split.name], info.shard_names(split)
         for origin, name in zip(origins, names, strict=True):
             assert origin.part is not None
-            # A single part is linked if possible. Its digest comes from its receipt, so it is not read.
+            # Link a single part if possible. Its digest comes from its receipt, so the part is not read.
             joined_files.append(store.join(staged, f"{directory.path}/{name}", [origin.part], verify=False))
         provenance[split.name] = [origin.to_json(name) for origin, name in zip(origins, names, strict=True)]
-    tfds.write_metadata(where, info)
+    tfds.write_metadata(target, info)
     write_provenance(staged, provenance)
     return tuple(joined_files)
 
 
-def split_counts(receipt: Receipt) -> Mapping[str, Shown]:
+def split_counts(receipt: Receipt) -> Mapping[str, ShownValue]:
     """Return the metadata that all directories show: rows and shards of each split."""
-    splits = DirectoryFacts.of(receipt).splits
+    splits = DirectoryFacts.from_receipt(receipt).splits
     rows = [
         {"split": name, "rows": split_facts.rows, "shards": split_facts.shards} for name, split_facts in splits.items()
     ]

@@ -3,27 +3,27 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from dataprep_assets.engine.checks.check import first_of
+from dataprep_assets.engine.checks.check import join_first
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.packing.stock_maxtext import Pipeline, StockRule
-from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, in_split
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, split_path
 from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts, version_in_metadata
-from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, for_hf
+from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, is_for_hf
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _LOADER = (
     "MaxText, after dataprep_assets.serving.sampler.maxtext.install(); without it, MaxText treats a row as one "
     "document and trains across notes:"
 )
-# `packing` is needed, because it also enables segments in some attention kernels (`layers/attention_op.py`).
+# Some attention kernels use segments only if `packing` is on (`layers/attention_op.py`).
 _PREPACKED = {"packing": "True"}
-# the values use the spelling of MaxText's `grain_file_type`
+# values in the spelling of MaxText's `grain_file_type`
 _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
 
 
-def stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
+def build_stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
     """Return the rule by which the declared pipeline of unmodified MaxText pads and masks rows of ``notes``.
 
     ``bundle`` is the tokenizer.
@@ -42,7 +42,9 @@ def stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
     )
 
 
-def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> dict[str, str]:
+def build_maxtext_settings(
+    notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord"
+) -> dict[str, str]:
     """Return the MaxText options for training on ``notes`` in ``store``: name → value.
 
     Prepacked rows have the options of the loader in `serving.sampler.maxtext`, for the directory in ``format``.
@@ -53,10 +55,10 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
     splits = tuple(notes.splits)
     length = {"max_target_length": str(notes.row_length)}
     if notes.layout == "unpacked" and notes.pipeline == "hf":
-        where = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
-        # the pattern has a hyphen to exclude `quarantine.jsonl`, the only other file of a month with this suffix
-        files = [f"{where}/*/{in_split(splits, split, '*-*.jsonl')}" for split in splits]
-        # the split is `train`, because `datasets` uses this name for explicitly given files
+        location = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
+        # the hyphen excludes `quarantine.jsonl`, a month's only other file with this suffix
+        files = [f"{location}/*/{split_path(splits, split, '*-*.jsonl')}" for split in splits]
+        # `train`, because `datasets` gives this name to the split of explicitly named files
         settings = {
             "dataset_type": "hf",
             "hf_path": "json",
@@ -65,18 +67,18 @@ def maxtext_settings(notes: NotesDeclaration, store: ArtifactStore, format: File
             **({"hf_eval_files": files[1], "hf_eval_split": "train"} if splits[1:] else {}),
         }
     else:
-        where = store.location(notes.artifact(DIRECTORIES[format]))
+        location = store.location(notes.artifact(DIRECTORIES[format]))
         stock = notes.pipeline if notes.layout == "unpacked" else None
-        settings = _files(where, notes.dataset, notes.tfds_version, splits, format, stock)
+        settings = _file_options(location, notes.dataset, notes.tfds_version, splits, format, stock)
     if notes.layout == "prepacked":
         return settings | length | _PREPACKED
-    # grain reads ArrayRecord, regardless of the declared pipeline
+    # grain reads ArrayRecord even if the declared pipeline is tfds
     pipeline: Pipeline = "grain" if settings["dataset_type"] == "grain" else notes.pipeline
     tokenizer = str(notes.tokenizer.path or notes.tokenizer.repo)
-    return settings | length | _unpacked(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
+    return settings | length | _unpacked_args(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
 
 
-def _unpacked(
+def _unpacked_args(
     tokenizer: str, pipeline: Pipeline, rows: Literal["notes", "stream"] | None, *, evaluates: bool
 ) -> dict[str, str]:
     """Return the options for unpacked rows. MaxText loads the tokenizer only for its pad token.
@@ -95,20 +97,20 @@ def _unpacked(
     }
 
 
-def _files(
-    where: str, dataset: str, version: str, splits: Sequence[str], format: FileFormat, stock: Pipeline | None
+def _file_options(
+    location: str, dataset: str, version: str, splits: Sequence[str], format: FileFormat, stock: Pipeline | None
 ) -> dict[str, str]:
     """Return the options that locate a directory's files: by dataset name for tfds, by pattern for grain."""
     if format == "tfrecord" and stock != "grain":
         name = f"{dataset}:{version_in_metadata(version)}"
         return {
             "dataset_type": "tfds",
-            "dataset_path": where,
+            "dataset_path": location,
             "dataset_name": name,
             "train_split": splits[0],
             **({"eval_dataset_name": name, "eval_split": splits[1]} if splits[1:] else {}),
         }
-    files = [f"{where}/{dataset}/{version}/{dataset}-{split}.{format}-*" for split in splits]
+    files = [f"{location}/{dataset}/{version}/{dataset}-{split}.{format}-*" for split in splits]
     return {
         "dataset_type": "grain",
         "grain_file_type": _GRAIN_TYPES[format],
@@ -117,28 +119,40 @@ def _files(
     }
 
 
-def maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
-    """Return the options of `maxtext_settings` as one line, with the additional needs of prepacked rows."""
-    options = _join_settings(maxtext_settings(notes, store, format))
+def format_maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
+    """Return the options of `build_maxtext_settings` as one line, with the additional needs of prepacked rows."""
+    options = _format_settings(build_maxtext_settings(notes, store, format))
     if notes.layout == "prepacked":
         return f"{_LOADER} {options}"
     return f"MaxText: {options}"
 
 
-def undeclared_line(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
+def format_maxtext_lines(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
+    """Return the options of `build_maxtext_settings` for every declared format, a line for each.
+
+    The needs of prepacked rows come first, once, because no line is safe to use without them.
+    """
+    # remove duplicates, because the line for `hf`, which does not read shards, is the same for every format
+    lines = list(dict.fromkeys(format_maxtext_line(notes, store, format) for format in notes.formats))
+    if notes.layout != "prepacked":
+        return lines
+    return [_LOADER, *(f"MaxText: {line.removeprefix(_LOADER).strip()}" for line in lines)]
+
+
+def warn_of_undeclared(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
     """Return a warning if the options' pattern also reads months in ``store`` that are no longer declared."""
     if notes.layout != "unpacked" or notes.pipeline != "hf":
         return []
     months = sorted(set(store.partitions(notes.dataset, PACKED_COHORTS)) - set(notes.months.expected_keys))
     sentence = (
-        f"hf also reads months that are no longer declared: {first_of(months, 8)}. Run `dataprep prune "
+        f"hf also reads months that are no longer declared: {join_first(months, 8)}. Run `dataprep prune "
         f"{notes.dataset}` first"
     )
     return [sentence] if months else []
 
 
-def evaluation_line(splits: Sequence[str]) -> list[str]:
-    """Return the additional options for evaluation on the second split; empty without a second split."""
+def format_evaluation_line(splits: Sequence[str]) -> list[str]:
+    """Return the additional options for evaluation on the second split; empty if there is no second split."""
     if not splits[1:]:
         return []
     return [
@@ -149,48 +163,50 @@ def evaluation_line(splits: Sequence[str]) -> list[str]:
     ]
 
 
-def evaluates(replay: ReplayDeclaration, facts: DirectoryFacts) -> bool:
+def can_evaluate(replay: MixtureDeclaration, facts: DirectoryFacts) -> bool:
     """Return whether MaxText can evaluate on a mixture's second split. ``facts`` are the facts of its receipt."""
-    return len(replay.splits) > 1 and (replay.mode != "virtual" or for_hf(replay, facts.pipeline))
+    return len(replay.splits) > 1 and (replay.mode != "virtual" or is_for_hf(replay, facts.pipeline))
 
 
-def combined_line(
-    replay: ReplayDeclaration, store: ArtifactStore, facts: DirectoryFacts, tokenizer: str | None = None
+def format_combined_line(
+    replay: MixtureDeclaration, store: ArtifactStore, facts: DirectoryFacts, tokenizer: str | None = None
 ) -> str:
     """Return the options for training on a mixture in ``store``, as one line.
 
     ``facts`` are the facts of its receipt. ``tokenizer`` is the folder of the sources' tokenizer, or its name on the
     Hugging Face Hub; None if unknown. hf reads the JSON Lines files of a virtual mixture instead of shards.
     """
-    where, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
-    evaluated = evaluates(replay, facts)
-    if for_hf(replay, facts.pipeline):
-        settings = {"dataset_type": "hf", "hf_path": where, "train_split": split}
+    location, split = store.location(replay.artifact(DIRECTORIES[replay.format])), replay.splits[0]
+    evaluated = can_evaluate(replay, facts)
+    if is_for_hf(replay, facts.pipeline):
+        settings = {"dataset_type": "hf", "hf_path": location, "train_split": split}
         settings |= {"hf_eval_split": replay.splits[1]} if evaluated else {}
     elif replay.mode == "virtual" and replay.format == "tfrecord":
         return (
             "MaxText has no pipeline for several directories. In Python: "
-            f"tfds.builder_from_directories(json.load(open('{where}/{BUILDER_DIRECTORIES}'))).as_dataset('{split}')"
+            f"tfds.builder_from_directories(json.load(open('{location}/{BUILDER_DIRECTORIES}'))).as_dataset('{split}')"
         )
     elif replay.mode == "virtual":
         settings = {
             "dataset_type": "grain",
             "grain_file_type": _GRAIN_TYPES[replay.format],
-            "grain_train_mixture_config_path": f"{where}/{GRAIN_MIXTURE}",
+            "grain_train_mixture_config_path": f"{location}/{GRAIN_MIXTURE}",
         }
     else:
-        settings = _files(where, replay.dataset, replay.tfds_version, replay.splits, replay.format, facts.pipeline)
+        settings = _file_options(
+            location, replay.dataset, replay.tfds_version, replay.splits, replay.format, facts.pipeline
+        )
     if facts.layout == "prepacked":
-        options = _join_settings(settings | {"max_target_length": str(facts.row_length)} | _PREPACKED)
+        options = _format_settings(settings | {"max_target_length": str(facts.row_length)} | _PREPACKED)
         return f"{_LOADER} {options}"
-    # stored rows for tfds have one additional token, because tfds shifts the labels by one
+    # rows for tfds are stored one token longer, because tfds shifts the labels by one
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
-    # hf has the same options as grain, because neither packs
+    # hf has grain's options, because neither packs
     pipeline: Pipeline = "tfds" if settings["dataset_type"] == "tfds" else "grain"
-    options = _join_settings(settings | length | _unpacked(tokenizer, pipeline, facts.rows, evaluates=evaluated))
+    options = _format_settings(settings | length | _unpacked_args(tokenizer, pipeline, facts.rows, evaluates=evaluated))
     return f"MaxText: {options}"
 
 
-def _join_settings(settings: dict[str, str]) -> str:
+def _format_settings(settings: dict[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in settings.items())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import FileRef
 
@@ -51,15 +51,15 @@ def write_provenance(staged: Path, splits: Mapping[str, Sequence[Mapping[str, An
 def read_provenance(path: Path) -> dict[str, list[tuple[str, ShardOrigin]]]:
     """Return the name and origin of each shard by split; raise IntegrityError if the file is invalid."""
     try:
-        splits = json_of(path.read_bytes())["splits"]
-        return {split: [_entry(**entry) for entry in entries] for split, entries in splits.items()}
+        splits = load_untrusted_json(path.read_bytes())["splits"]
+        return {split: [_parse_entry(**entry) for entry in entries] for split, entries in splits.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise IntegrityError(f"{path}: not a provenance file. Materialize its artifact again") from None
+        raise IntegrityError(f"{path}: not a provenance file. Rebuild the artifact") from None
 
 
-def _entry(*, shard: str, **origin: str | int) -> tuple[str, ShardOrigin]:
+def _parse_entry(*, shard: str, **origin: str | int) -> tuple[str, ShardOrigin]:
     """Return the name and origin of a shard; raise TypeError for unknown names and for values of the wrong type."""
-    # types are compared exactly, because isinstance accepts a bool as an int
+    # compare exact types, because isinstance accepts a bool as an int
     kinds = {name: type(value) for name, value in origin.items()}
     if type(shard) is not str or any(kind is not (int if name in _NUMBERS else str) for name, kind in kinds.items()):
         raise TypeError(shard)

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.engine.artifact.build import WrittenFiles, ensure
-from dataprep_assets.engine.artifact.metadata_values import Markdown, Shown
+from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
+from dataprep_assets.engine.artifact.metadata_values import Markdown, ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.checks.check import Check, Finding, first_of, verdict
-from dataprep_assets.engine.checks.scratch_rebuild import rebuilt_otherwise
+from dataprep_assets.engine.checks.check import Check, Finding, build_verdict, join_first
+from dataprep_assets.engine.checks.scratch_rebuild import find_claim_differences
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.execution.jobs import Outcome
@@ -40,7 +40,7 @@ from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
     shard_names,
 )
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
-from dataprep_assets.pipelines.notes.privacy import unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.tfds.directory_checks import (
     FILES_INTACT,
     REBUILD_SOURCES,
@@ -54,14 +54,14 @@ from dataprep_assets.pipelines.notes.tfds.linked_directory import (
     link_shards,
     split_counts,
 )
-from dataprep_assets.pipelines.notes.tfds.maxtext import maxtext_line
+from dataprep_assets.pipelines.notes.tfds.maxtext import format_maxtext_line
 from dataprep_assets.pipelines.notes.tfds.provenance import ShardOrigin
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stream.tokenizer import load_bundle
+from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
 VERSION = 2
 _DESCRIPTIONS: dict[FileFormat, str] = {
-    "tfrecord": "All cohorts under TFDS names, with `dataset_info.json` and `features.json`, for tfds.builder.",
+    "tfrecord": "All cohorts under TFDS names, with `dataset_info.json` and `features.json`, for `tfds.builder`.",
     "array_record": "All cohorts as ArrayRecord files under TFDS names, for grain.",
 }
 
@@ -91,34 +91,36 @@ def tfds_directory_spec(notes: NotesDeclaration, format: FileFormat, *, shards: 
         description=_DESCRIPTIONS[format],
         kinds={"tensorflow", "file"},
         inputs=(shards,),
-        recipes=lambda store, _: [_recipe(notes, _months(notes, store, format), format)],
+        recipes=lambda store, _: [_build_recipe(notes, _load_months(notes, store, format), format)],
         build=lambda request: [Outcome.from_receipt(*build_tfds_directory(notes, request.store, format))],
-        metadata=partial(_metadata, notes, format),
+        metadata=partial(_build_metadata, notes, format),
         check_groups=(
             WholeChecks(
                 checks=DIRECTORY_CHECKS,
-                open=partial(_open, notes, format),
-                guard=partial(unquoting, notes.dataset),
+                open=partial(_open_directory, notes, format),
+                guard=partial(hide_quoted_data, notes.dataset),
             ),
         ),
     )
 
 
-def _metadata(
+def _build_metadata(
     notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, receipt: Receipt
-) -> Mapping[str, Shown]:
-    facts = TfdsDirectoryFacts.of(receipt)
+) -> Mapping[str, ShownValue]:
+    facts = TfdsDirectoryFacts.from_receipt(receipt)
     return {
         **split_counts(receipt),
         "months": facts.months,
         "patients": facts.patients,
         "patients_in_several_cohorts": facts.patients_in_several_cohorts,
-        "maxtext": Markdown("```\n" + maxtext_line(notes, store, format) + "\n```"),
+        "maxtext": Markdown("```\n" + format_maxtext_line(notes, store, format) + "\n```"),
     }
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Month:
+    """A month of a directory: its shards and its packed cohort, with their receipts."""
+
     month: str
     shards: Artifact
     receipt: Receipt
@@ -127,7 +129,7 @@ class _Month:
     packed_receipt: Receipt
 
 
-def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -> list[_Month]:
+def _load_months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -> list[_Month]:
     """Return every declared month, in order. Raises MissingArtifactError, naming the missing months."""
     months = notes.months.expected_keys
     shards = [notes.artifact(COHORT_SHARDS[format], month) for month in months]
@@ -144,7 +146,7 @@ def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -
                     month=month,
                     shards=artifact,
                     receipt=receipt,
-                    facts=CohortShardsFacts.of(receipt),
+                    facts=CohortShardsFacts.from_receipt(receipt),
                     packed=rows,
                     packed_receipt=rows_receipt,
                 )
@@ -152,8 +154,9 @@ def _months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -
     if missing:
         names = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
         raise MissingArtifactError(
-            f"{notes.dataset}: {len(missing)} of {count_of(len(months), 'month is', 'months are')} missing: {names}. "
-            f"Materialize packed_cohorts and {COHORT_SHARDS[format]} for them first"
+            f"{notes.dataset}: {len(missing)} of {count_of(len(months), 'month')} "
+            f"{'is' if len(missing) == 1 else 'are'} missing: {names}. Build packed_cohorts and "
+            f"{COHORT_SHARDS[format]} for these months first"
         )
     _require_same(notes, month_artifacts)
     return month_artifacts
@@ -165,31 +168,28 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
         "row_length": notes.capacity,
         "layout": notes.layout,
         "rows_per_shard": notes.rows_per_shard,
-        "tokenizer": load_bundle(notes.tokenizer).digest,
+        "tokenizer": load_declared_tokenizer(notes.tokenizer).digest,
     }
-    first_facts = RowFacts.of(months[0].receipt)
+    first_facts = RowFacts.from_receipt(months[0].receipt)
     for month in months:
         facts, receipt = month.facts, month.receipt
         if receipt.inputs[PACKED_COHORTS] != month.packed_receipt.content:
-            raise IntegrityError(
-                f"{month.shards}: built from older rows than packed_cohorts has now. Materialize it again"
-            )
+            raise IntegrityError(f"{month.shards}: was not built from the current rows of packed_cohorts. Rebuild it")
         stored_settings = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
-        # Stored settings are compared with the present declaration. Other settings, such as token ids, are only
-        # compared between months.
-        wrong = [name for name, value in declared_settings.items() if stored_settings[name] != value]
-        # the tokenizer's name may change, because its digest is compared above
-        alike = RowFacts.model_fields.keys() - {"tokenizer"}
-        wrong += sorted(name for name in alike if getattr(facts, name) != getattr(first_facts, name))
-        if wrong or facts.splits.keys() != notes.splits.keys():
+        # Compare stored settings with the current declaration. Compare others, such as token ids, only between months.
+        wrong_names = [name for name, value in declared_settings.items() if stored_settings[name] != value]
+        # the tokenizer's name may change, because the comparison of digests above is enough
+        shared_keys = RowFacts.model_fields.keys() - {"tokenizer"}
+        wrong_names += sorted(name for name in shared_keys if getattr(facts, name) != getattr(first_facts, name))
+        if wrong_names or facts.splits.keys() != notes.splits.keys():
             raise IntegrityError(
-                f"{month.shards}: built with a different {', '.join(wrong) or 'set of splits'} than declared now, or "
-                f"than {months[0].month}. Materialize packed_cohorts and its shards again: only stale ones are "
-                "rebuilt"
+                f"{month.shards}: differs from the declaration or from {months[0].month} in "
+                f"{', '.join(wrong_names) or 'splits'}. Rebuild packed_cohorts and the shards: only stale "
+                "ones are rebuilt"
             )
 
 
-def _recipe(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Recipe:
+def _build_recipe(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Recipe:
     declared_settings = [notes.dataset, notes.description, notes.tfds_version, notes.duplicate_patients, format]
     contents = [[m.month, m.receipt.key, m.receipt.content, m.packed_receipt.content] for m in months]
     return Recipe(
@@ -203,7 +203,7 @@ def _recipe(notes: NotesDeclaration, months: Sequence[_Month], format: FileForma
             "duplicate_patients": notes.duplicate_patients,
             "format": format,
         },
-        # the recipes are listed, because shards with the same bytes can have different recipes
+        # include the recipes, because shards with the same bytes may have different ones
         sources={"recipes of the shards": digest_value([m.receipt.key for m in months])},
         upstream={f"{m.shards.name}/{m.month}": m.receipt.content for m in months}
         | {f"{m.packed.name}/{m.month}": m.packed_receipt.content for m in months},
@@ -221,23 +221,24 @@ def build_tfds_directory(
     """
     if format not in notes.formats:
         raise ConfigError(f"{notes.dataset}: unknown format {format}. Available: {', '.join(notes.formats)}")
-    months = _months(notes, store, format)
+    months = _load_months(notes, store, format)
 
     def write(staged: Path) -> WrittenFiles:
-        # this check precedes the linking, so that an invalid directory is not written
-        patients, several = _patients(notes, store, months)
-        directory = _directory(notes, months, format)
+        # check patients before linking, so that an invalid directory is not written
+        patients, several = _count_patients(notes, store, months)
+        directory = _describe_directory(notes, months, format)
         joined_files = link_shards(staged, store, directory)
         rows = sum(split.rows for split in directory.info().splits)
         in_shards = sum(m.receipt.ledger.documents for m in months if m.receipt.ledger is not None)
         if rows != in_shards:
             raise IntegrityError(
-                f"{notes.dataset}: {count_of(rows, 'row')}, but {in_shards} in its shards. This is a bug"
+                f"{notes.dataset}: the directory has {count_of(rows, 'row')}, but its shards have {in_shards}. This is "
+                "a bug"
             )
         return WrittenFiles(
             inputs={m.month: m.receipt.content for m in months} | {"tokenizer": months[0].receipt.inputs["tokenizer"]},
             facts=TfdsDirectoryFacts(
-                **RowFacts.of(months[0].receipt).to_json(),
+                **RowFacts.from_receipt(months[0].receipt).to_json(),
                 directory=directory.path,
                 version=directory.version,
                 format=format,
@@ -250,15 +251,15 @@ def build_tfds_directory(
             joined=joined_files,
         )
 
-    with unquoting(notes.dataset):
-        return ensure(_recipe(notes, months, format), store, write, notes.verify)
+    with hide_quoted_data(notes.dataset):
+        return ensure_built(_build_recipe(notes, months, format), store, write, notes.verify)
 
 
-def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
-    splits = {split: [o for m in months for o in _origins(notes, m, split, format)] for split in notes.splits}
-    # a split without shards is an error, because TFDS rejects it
+def _describe_directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
+    splits = {split: [o for m in months for o in _list_origins(notes, m, split, format)] for split in notes.splits}
+    # refuse a split without shards, because TFDS rejects it
     if empty := [split for split, origins in splits.items() if not origins]:
-        raise ConfigError(f"{notes.dataset}: splits {empty} have no rows. Declare larger shares, or remove them")
+        raise ConfigError(f"{notes.dataset}: no rows in splits {', '.join(empty)}. Raise their shares, or remove them")
     return Directory(
         dataset=notes.dataset,
         description=notes.description,
@@ -269,7 +270,7 @@ def _directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFo
     )
 
 
-def _origins(notes: NotesDeclaration, month: _Month, split: str, format: FileFormat) -> list[ShardOrigin]:
+def _list_origins(notes: NotesDeclaration, month: _Month, split: str, format: FileFormat) -> list[ShardOrigin]:
     lengths, sizes = month.facts.splits[split].shard_lengths, month.facts.splits[split].payload_bytes
     origins = []
     for name, rows, payload_bytes in zip(
@@ -290,7 +291,7 @@ def _origins(notes: NotesDeclaration, month: _Month, split: str, format: FileFor
     return origins
 
 
-def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_Month]) -> tuple[int, int]:
+def _count_patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_Month]) -> tuple[int, int]:
     """Return the numbers of patients and of patients in several cohorts; raise IntegrityError if not allowed."""
     of_month = []
     for month in months:
@@ -299,14 +300,16 @@ def _patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_M
         of_month.append(np.concatenate([read_patients(directory / path) for path in paths]))
     all_digests = np.concatenate(of_month)
     distinct, counts = np.unique(all_digests.view("V16"), return_counts=True)
-    twice = distinct[counts > 1]
-    if twice.size and notes.duplicate_patients == "fail":
-        among = [month.month for month, digests in zip(months, of_month, strict=True) if np.isin(digests, twice).any()]
+    repeated = distinct[counts > 1]
+    if repeated.size and notes.duplicate_patients == "fail":
+        among = [
+            month.month for month, digests in zip(months, of_month, strict=True) if np.isin(digests, repeated).any()
+        ]
         raise IntegrityError(
-            f"{notes.dataset}: {count_of(twice.size, 'patient')} in several cohorts, among {first_of(among, 8)}. "
-            "Correct the source, or declare `duplicate_patients: allow`"
+            f"{notes.dataset}: {count_of(repeated.size, 'patient is', 'patients are')} in several cohorts, among "
+            f"{join_first(among, 8)}. Correct the source, or declare `duplicate_patients: allow`"
         )
-    return int(distinct.size), int(twice.size)
+    return int(distinct.size), int(repeated.size)
 
 
 # --- the checks
@@ -320,36 +323,38 @@ class OpenedNotes(OpenedDirectory):
     format: FileFormat
 
 
-def _open(notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, _: Sequence[str] = ()) -> OpenedNotes:
-    return OpenedNotes(notes.artifact(DIRECTORIES[format]), store, notes, notes, format).with_files()
+def _open_directory(
+    notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, _: Sequence[str] = ()
+) -> OpenedNotes:
+    return OpenedNotes(notes.artifact(DIRECTORIES[format]), store, notes, notes, format).with_local_files()
 
 
-def matches_cohort_shards(opened: OpenedNotes) -> Finding:
-    """Return whether a rebuild from the cohorts' present shards gives the same directory.
+def matches_cohort_shards(opened_notes: OpenedNotes) -> Finding:
+    """Check that a rebuild from the cohorts' current shards gives the same directory.
 
     The comparison covers the declared months and their order, the shards' bytes, and the metadata's names, lengths,
     sizes and features.
     """
-    notes, format = opened.notes, opened.format
-    facts = TfdsDirectoryFacts.of(opened.receipt)
+    notes, format = opened_notes.notes, opened_notes.format
+    facts = TfdsDirectoryFacts.from_receipt(opened_notes.receipt)
     rows = sum(split.rows for split in facts.splits.values())
-    different = rebuilt_otherwise(
-        opened.artifact,
-        opened.store,
+    different = find_claim_differences(
+        opened_notes.artifact,
+        opened_notes.store,
         lambda store: build_tfds_directory(notes, store, format),
-        names={"tokenizer"},  # rebuilt months have the tokenizer's present name
+        names={"tokenizer"},  # rebuilt months have the tokenizer's current name
     )
-    return verdict(
-        (f"{opened.name}: {d}" for d in different),
+    return build_verdict(
+        (f"{opened_notes.name}: {d}" for d in different),
         f"{count_of(rows, 'row')} of {count_of(facts.months, 'month')}; every shard is identical to its cohort's.",
         REBUILD_SOURCES,
         facts={"rows": rows, "months": facts.months},
     )
 
 
-def patients_disjoint(opened: OpenedNotes) -> Finding:
-    """Return whether each patient's digest is in one split and, unless the declaration allows more, in one cohort."""
-    notes, store = opened.notes, opened.store
+def patients_disjoint(opened_notes: OpenedNotes) -> Finding:
+    """Check that each patient's digest is in one split and, unless the declaration allows more, in one cohort."""
+    notes, store = opened_notes.notes, opened_notes.store
     of_split: dict[str, list[Any]] = {split: [] for split in notes.splits}
     for month in notes.months.expected_keys:
         paths = packed_paths(notes, month)
@@ -360,27 +365,29 @@ def patients_disjoint(opened: OpenedNotes) -> Finding:
     in_splits = []
     for split, of_months in of_split.items():
         distinct_digests, counts = np.unique(np.concatenate(of_months), return_counts=True)
-        # digests are unique per split, so that a digest that occurs twice over all splits is in two splits
+        # a split has each digest at most once, so a digest that occurs twice across all splits is in two splits
         in_splits.append(distinct_digests)
         distinct += distinct_digests.size
         repeat_count = int(np.count_nonzero(counts > 1))
         several += repeat_count
         if repeat_count and notes.duplicate_patients == "fail":
-            twice = distinct_digests[counts > 1]
-            months = [m for m, d in zip(notes.months.expected_keys, of_months, strict=True) if np.isin(d, twice).any()]
+            repeated = distinct_digests[counts > 1]
+            months = [
+                m for m, d in zip(notes.months.expected_keys, of_months, strict=True) if np.isin(d, repeated).any()
+            ]
             defects.append(
                 f"{split}: {count_of(repeat_count, 'patient is', 'patients are')} in several cohorts, among "
-                f"{first_of(months, 8)}"
+                f"{join_first(months, 8)}"
             )
     _, counts = np.unique(np.concatenate(in_splits), return_counts=True)
     if leaked := int(np.count_nonzero(counts > 1)):
         defects.append(f"{count_of(leaked, 'patient is', 'patients are')} in several splits")
-    return verdict(
+    return build_verdict(
         (f"{notes.dataset}: {d}" for d in defects),
         f"{count_of(distinct, 'patient')}, {several} of them in several cohorts"
         + (", as declared." if several else "."),
         "Correct the source, or declare `duplicate_patients: allow` if cohorts may share patients",
-        facts={"patients": distinct, "in_several_cohorts": several, "in_several_splits": leaked},
+        facts={"patients": distinct, "patients_in_several_cohorts": several, "patients_in_several_splits": leaked},
     )
 
 
@@ -388,8 +395,8 @@ DIRECTORY_CHECKS: tuple[Check[OpenedNotes], ...] = (
     FILES_INTACT,
     Check(
         "matches_cohort_shards",
-        "Rebuilding the directory from the current cohort shards gives the same files, counts and TFDS metadata: "
-        "every declared month once, in order, byte for byte.",
+        "The directory has every declared month once and in order. Rebuilding it from the current cohort "
+        "shards gives the same bytes, counts and TFDS metadata.",
         matches_cohort_shards,
         version=2,
     ),

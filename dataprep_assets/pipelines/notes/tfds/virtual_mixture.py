@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.packing.stock_maxtext import Pipeline
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 
 GRAIN_MIXTURE = "grain_mixture.json"
 """File for grain: dataset → pattern of its shards, and weight."""
@@ -16,13 +16,13 @@ HF_CARD = "README.md"
 """File for `datasets.load_dataset` of the artifact's folder: split → JSON Lines files of all packed cohorts."""
 
 
-def for_hf(replay: ReplayDeclaration, pipeline: Pipeline | None) -> bool:
+def is_for_hf(replay: MixtureDeclaration, pipeline: Pipeline | None) -> bool:
     """Return whether a mixture of sources for this pipeline has an `HF_CARD`, which cannot express weights."""
     return replay.mode == "virtual" and pipeline == "hf" and all(source.weight is None for source in replay.sources)
 
 
 def write_mixture(
-    staged: Path, replay: ReplayDeclaration, locations: Mapping[str, str], rows: Mapping[str, int]
+    staged: Path, replay: MixtureDeclaration, locations: Mapping[str, str], rows: Mapping[str, int]
 ) -> None:
     """Write the file for the loader of the declared format.
 
@@ -47,7 +47,7 @@ def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Write the `HF_CARD` of the staging directory: `files` is split → paths or URLs of its JSON lines."""
     data_files = [{"split": split, "path": list(paths)} for split, paths in files.items()]
     card = {"configs": [{"config_name": "default", "data_files": data_files}]}
-    # the card is JSON, because JSON is valid YAML and has fewer ways to write the same value
+    # write the card as JSON, which is valid YAML with fewer ways to write the same value
     (staged / HF_CARD).write_text(f"---\n{json.dumps(card, indent=1)}\n---\n")
 
 
