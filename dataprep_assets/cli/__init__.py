@@ -10,6 +10,7 @@ Exit codes: 0 done; 1 the data or a check failed, or there is something to build
 import atexit
 import gc
 import os
+import shlex
 import sys
 import time
 import traceback
@@ -44,16 +45,17 @@ from dataprep_assets.cli import (
     verify,
 )
 from dataprep_assets.cli.support.arguments import Options
-from dataprep_assets.cli.support.examples import examples
-from dataprep_assets.cli.support.project import choose, one_command, privacy
+from dataprep_assets.cli.support.examples import format_examples
+from dataprep_assets.cli.support.project import current_privacy, scope_privacy, use_project
 from dataprep_assets.cli.support.welcome import DOCS, welcome_lines
 from dataprep_assets.cli.training import release, schedule, seen
-from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.execution.run_task import without_core
+from dataprep_assets.errors import ConfigError, DataprepError, os_error_reason
+from dataprep_assets.execution.run_task import disable_core_dumps
 from dataprep_assets.execution.watch import process_start, run_bounded
-from dataprep_assets.project import find
+from dataprep_assets.project import find_project
+from dataprep_assets.screen import print_error, stop_waiting, wrap_output
 
-# the last two are 128 and the number of the signal, as a shell tells them: SIGPIPE and SIGINT
+# the last two are 128 plus the signal's number, as in a shell: SIGPIPE and SIGINT
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
 _WITHOUT_ENVIRONMENT = {"init", "--help", "-h", "--version"}
 _COMMANDS = (
@@ -81,7 +83,7 @@ _COMMANDS = (
 _app = typer.Typer(
     name="dataprep",
     help=(__doc__ or "").splitlines()[0],
-    epilog=f"\b\nDocumentation: {DOCS}",  # not wrapped: it would break at a hyphen
+    epilog=f"\b\nDocumentation: {DOCS}",  # `\b` prevents wrapping, which would break the address at a hyphen
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -93,11 +95,11 @@ class _ReaderGoneError(Exception):
 
 
 class _InterruptedError(Exception):
-    """Ctrl-C was pressed; typer would end the command without a message."""
+    """Ctrl-C was pressed; typer would exit without a message."""
 
 
 def _wrap_command(command: Callable[..., int]) -> Callable[..., int]:
-    """Wrap a command so that closed output and Ctrl-C raise our own errors: typer would end the process itself."""
+    """Wrap a command so that closed output and Ctrl-C raise our own errors: typer would exit the process itself."""
 
     @wraps(command)
     def guarded(*arguments: object, **options: object) -> int:
@@ -114,19 +116,21 @@ def _wrap_command(command: Callable[..., int]) -> Callable[..., int]:
 
 
 for _module in _COMMANDS:
-    # by default the summary is cut after some words
+    # click's default summary is cut after some words, so use the docstring's whole first line
     _summary = str(_module.command.__doc__).splitlines()[0]
     _name = _module.__name__.rpartition(".")[2].rstrip("_")
-    _app.command(_name, short_help=_summary, epilog=examples(_name))(_wrap_command(_module.command))
+    _app.command(_name, short_help=_summary, epilog=format_examples(_name))(_wrap_command(_module.command))
 
 
 @_app.callback(invoke_without_command=True)
-def _root(
+def _set_global_options(
     context: typer.Context,
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--project", metavar="DIR", help="Project folder. [default: the project containing the current directory]"
+            "--project",
+            metavar="DIR",
+            help="Use this project folder. [default: the project that contains the current directory]",
         ),
     ] = None,
     _verbose: Annotated[bool, typer.Option("--verbose", help="Also show the Python traceback of an error.")] = False,
@@ -137,42 +141,42 @@ def _root(
         print(f"dataprep-assets {__version__}")
         raise typer.Exit
     if folder is not None:
-        choose(folder)
+        use_project(folder)
     if context.invoked_subcommand is None:
         print("\n".join(welcome_lines()))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run one command, return its exit code. Errors are a few lines, without a traceback."""
-    # imports create a million permanent objects; searching them for garbage takes a tenth of the time of a short
-    # command, and a seventh when it ends
+    # Imports create a million permanent objects. Garbage collection of these would take a tenth of a short command's
+    # time, and another seventh at exit.
     gc.set_threshold(400_000, 20, 20)
     atexit.register(gc.freeze)
-    # idle threads of NumPy's BLAS and of the fast engine use CPU time. Large work runs in workers, which have one
-    # thread each (`execution.processes.ONE_THREAD`)
+    # Idle threads of NumPy's BLAS and of the fast engine use CPU time. Large work needs no threads here, because it
+    # runs in workers of one thread each (`execution.processes.ONE_THREAD`).
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
-    # so that file names that are not valid Unicode can be printed
+    words = sys.argv[1:] if arguments is None else arguments
+    # otherwise printing a file name that is not valid Unicode would raise
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-    words = sys.argv[1:] if arguments is None else arguments
-    # before the fork: a child process has a start time of its own
+    # read before the fork, because a child process has its own start time
     Options.began = process_start() if arguments is None else time.monotonic()
     Options.verbose, Options.quiet = "--verbose" in words, "--quiet" in words
     try:
         _load_environment(words)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # calls from Python have no bounds, and `ui` only starts other processes
+    # commands called from Python have no bounds, and neither has `ui`, which only starts other processes
     if arguments is not None or ui.__name__.rpartition(".")[2] in words:
         return _run_one(words)
     try:
         bounds = Bounds.from_environment(os.environ)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # a second `run` resumes from the work that the first one finished
+    # only `run` is retried, because a second `run` resumes the first one's work
     return run_bounded(
-        partial(_run_one, words), bounds, lambda line: print(f"dataprep: {line}", file=sys.stderr), again="run" in words
+        partial(_run_one, words), bounds, lambda line: print_error(f"dataprep: {line}"), is_retry="run" in words
     )
 
 
@@ -182,53 +186,64 @@ def _load_environment(words: list[str]) -> None:
         return
     parts = [part for word in words for part in word.split("=", 1)]
     try:
-        project = find(parts[parts.index("--project") + 1] if "--project" in parts[:-1] else None)
+        project = find_project(parts[parts.index("--project") + 1] if "--project" in parts[:-1] else None)
     except ConfigError:
         return  # a command that needs a project reports this error
     if replaced := project.load_environment():
         names = ", ".join(replaced)
-        print(f"dataprep: {project.root / '.env'}: overrides {names} of the shell", file=sys.stderr)
+        print_error(f"dataprep: {project.root / '.env'}: overrides {names} from the shell")
 
 
 def _run_one(words: list[str]) -> int:
-    without_core()
-    with one_command(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere if Options.quiet else sys.stdout):
+    disable_core_dumps()
+    with (
+        scope_privacy(),
+        wrap_output(words),
+        open(os.devnull, "w") as nowhere,
+        redirect_stdout(nowhere if Options.quiet else sys.stdout),
+    ):
         return _execute([word for word in words if word not in ("--verbose", "--quiet")])
 
 
 def _execute(words: list[str]) -> int:
+    """Run the command with these words; print any error, and return the exit code."""
     try:
         code = _app(words, prog_name="dataprep", standalone_mode=False)
+        stop_waiting()
         return int(code or 0)
     except _ReaderGoneError:
-        # Python flushes standard output once more when it ends, which would fail again
+        # redirected, because Python flushes standard output again at exit, which would fail a second time
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KeyboardInterrupt, _InterruptedError, typer.Abort):
-        print("\ndataprep: interrupted. Finished work is kept. Run the same command again to resume", file=sys.stderr)
+        command = f"`dataprep {shlex.join(words)}`" if "run" in words else "the command"
+        print_error(f"\ndataprep: interrupted. Finished work is kept. Run {command} again to resume")
         return INTERRUPTED
     except ConfigError as error:
-        return _report_error(error, privacy().error(error), WRONG_USAGE)
+        return _report_error(error, current_privacy().public_error(error), WRONG_USAGE)
     except DataprepError as error:
-        return _report_error(error, privacy().error(error), FAILED)
+        return _report_error(error, current_privacy().public_error(error), FAILED)
     except OSError as error:
-        named = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
-        return _report_error(error, privacy().text(named, f"{type(error).__name__}: {error.strerror}"), FAILED)
+        problem = ": ".join(str(part) for part in (error.filename, os_error_reason(error)) if part)
+        return _report_error(
+            error, current_privacy().public_text(problem, f"{type(error).__name__}: {error.strerror}"), FAILED
+        )
     except Exception as error:
-        # a usage error: the name and module of typer's class for it differ between its versions
+        # Detect usage errors by this method, because the name and module of typer's class differ between its versions.
         if (format_message := getattr(error, "format_message", None)) is None:
-            if not privacy().closed:
+            if not current_privacy().closed:
                 raise
-            return _report_error(error, privacy().error(error), FAILED)
+            return _report_error(error, current_privacy().public_error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
-        sentence = f"{format_message().rstrip('.')}. See `{command} --help`"
+        # remove the words that pydantic puts before a choice's message
+        sentence = f"{format_message().replace('Value error, ', '').rstrip('.')}. See `{command} --help`"
         return _report_error(error, sentence, WRONG_USAGE)
 
 
 def _report_error(error: Exception, sentence: str, code: int) -> int:
-    if privacy().closed:
-        privacy().keep(traceback.format_exception(error))
+    if current_privacy().closed:
+        current_privacy().store_texts(traceback.format_exception(error))
     elif Options.verbose:
         traceback.print_exception(error)
-    print(f"dataprep: {sentence}", file=sys.stderr)
+    print_error(f"dataprep: {sentence}")
     return code

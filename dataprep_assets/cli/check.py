@@ -1,15 +1,27 @@
 """`dataprep check`: find errors in declarations before anything is built."""
 
 import json
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.arguments import AsJson, dataset_names, tell_wrong
-from dataprep_assets.errors import count_of
+from dataprep_assets.cli.support.arguments import AsJson, dataset_names, print_error_line
+from dataprep_assets.errors import DataprepError, count_of
 
 _WRONG = 2
+
+
+def _boundary_lines(files: Collection[Path]) -> Iterator[str]:
+    """Yield a line per dataset about the tokens around its documents, which only a trained model shows otherwise."""
+    names = [name for name, path in project.load_declarations().files.items() if path in files]
+    for dataset in project.current_project().load_all(names):
+        with suppress(DataprepError):  # the error is reported as a mistake
+            if line := dataset.boundary_line():
+                yield f"{dataset.declaration.dataset}: {line}"
 
 
 def command(
@@ -17,7 +29,7 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[NAME...]",
-            help="Dataset names. [default: all datasets that the code location shows]",
+            help="Names of the datasets to validate. [default: all datasets of the project, except hidden samples]",
             autocompletion=dataset_names,
         ),
     ] = None,
@@ -29,8 +41,10 @@ def command(
     for mistake in open_project.check(datasets or None):
         error_count += not mistake.hint
         summary = f"note: {mistake}" if mistake.hint else str(mistake)
-        tell_wrong(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else summary)
+        print_error_line(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else summary)
     if not json_:
+        for line in () if error_count else _boundary_lines(files):
+            print(line)
         summary = f"{count_of(error_count, 'error')}" if error_count else "no errors found"
         print(f"{count_of(len(files), 'declaration')}: {summary}")
     return _WRONG if error_count else 0

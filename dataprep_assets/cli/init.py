@@ -14,14 +14,17 @@ from dataprep_assets.project_template.deployment import PAGE, DeployTarget, whee
 
 def command(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="An empty or new folder; with --deploy also an existing project.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder of the new project. With --deploy, it can also be an existing project."
+        ),
     ],
     sample: Annotated[
         Sample | None,
-        typer.Option(help="Sample dataset of a new project: a declaration and a little data. [default: corpus]"),
+        typer.Option(help="Create this sample dataset: a declaration and a small amount of data. [default: corpus]"),
     ] = None,
     deploy: Annotated[
-        DeployTarget | None, typer.Option(help="Also write deploy/PLACE: an image and the deployment files.")
+        DeployTarget | None, typer.Option(help="Also write deployment files for this platform to deploy/.")
     ] = None,
 ) -> int:
     """Create a project with a sample dataset that builds offline."""
@@ -33,9 +36,10 @@ def command(
         if (extra := new_sample.missing_extra) is not None:
             print(f"  pip install 'dataprep-assets[{extra}]'")
         print(f"  dataprep run {' '.join(new_sample.datasets)}")
-        print("  dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus")
+        print("To declare a dataset of your own:")
+        print(f"  {new_sample.scaffold}")
     elif sample is not None:
-        raise ConfigError(f"--sample: {folder} is already a project. Choose a new folder")
+        raise ConfigError(f"--sample: {folder} is already a project. Choose a new or empty folder")
     if deploy is not None:
         files = write_deployment(folder, deploy)
         print(f"Wrote {count_of(len(files), 'file')} for {deploy.value} to {folder / 'deploy'}. Next:")

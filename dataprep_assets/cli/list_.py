@@ -1,8 +1,8 @@
-"""`dataprep list`: list the datasets of the project with their states."""
+"""`dataprep list`: list the datasets of the project and their states."""
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,13 +10,16 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, dataset_names
-from dataprep_assets.engine.privacy import privacy_of
+from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.errors import ConfigError, DataprepError
+from dataprep_assets.screen import wrap_line
+from dataprep_assets.table import align_rows, fit_columns
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.dataset import Dataset
 
 _COLUMNS = ("dataset", "component", "state", "why")
+_COLORS = {"up to date": "green", "cannot be loaded": "red", "unknown": "red", "never run": "dim"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +46,22 @@ def command(
     datasets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME...]", help="Dataset names. [default: all declared datasets]", autocompletion=dataset_names
+            metavar="[NAME...]",
+            help="Names of the datasets to list. [default: all declared datasets]",
+            autocompletion=dataset_names,
         ),
     ] = None,
     json_: AsJson = False,
 ) -> int:
-    """List datasets with their state: never run, up to date, number of artifacts to build, or cannot be loaded.
+    """List the datasets and their states: never run, up to date, artifacts to build, or cannot be loaded.
 
-    Datasets that have been run are examined as by `dataprep status`, but only the sizes of artifacts are compared.
-    Local sources are read, so name the datasets to list if the sources are large.
+    The states match `dataprep status`, except that only the sizes of artifacts are compared.
+    Local sources are read. If they are large, name the datasets to list.
     """
-    components = project.components()
-    # reject an unknown name before printing any line
+    components = project.list_components()
+    # check all names before printing any line
     for name in datasets or ():
-        project.declaration_of(name)
+        project.find_declaration(name)
     rows = (_list_dataset(name, components[name]) for name in datasets or components)
     if json_:
         for row in rows:
@@ -64,7 +69,7 @@ def command(
     elif sys.stdout.isatty():
         _print_table(rows)
     else:
-        for line in _aligned([_COLUMNS, *(_cells(row) for row in rows)]):
+        for line in align_rows([_COLUMNS, *(_format_cells(row) for row in rows)]):
             print(line)
     return 0
 
@@ -74,7 +79,7 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
     from dataprep_assets.engine.artifact.dataset import Dataset
 
     try:
-        loaded = project.declarations().load(project.declaration_of(name))
+        loaded = project.load_declarations().load(project.find_declaration(name))
     except ConfigError as error:
         return ListedDataset(dataset=name, component=component, state="cannot be loaded", why=_first_line(error))
     if not isinstance(loaded, Dataset):
@@ -82,25 +87,27 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
             dataset=name, component=component, state="unknown", why="not a component of dataprep_assets"
         )
     try:
-        to_make, why = _to_make(loaded)
+        to_make, reason = _count_to_build(loaded)
     except DataprepError as error:
-        why = privacy_of(loaded.declaration).error(error) if loaded.declaration.sensitive else _first_line(error)
-        return ListedDataset(dataset=name, component=component, state="unknown", why=why)
+        reason = (
+            load_privacy(loaded.declaration).public_error(error) if loaded.declaration.sensitive else _first_line(error)
+        )
+        return ListedDataset(dataset=name, component=component, state="unknown", why=reason)
     state = "never run" if to_make is None else f"{to_make:,} to build" if to_make else "up to date"
-    return ListedDataset(dataset=name, component=component, state=state, to_make=to_make, why=why)
+    return ListedDataset(dataset=name, component=component, state=state, to_make=to_make, why=reason)
 
 
-def _to_make(component: "Dataset") -> tuple[int | None, str]:
+def _count_to_build(component: "Dataset") -> tuple[int | None, str]:
     """Return how many artifacts a run would build, and the first's reason; None if the dataset was never run."""
-    from dataprep_assets.engine.staleness.status import never_built, stale_decisions
+    from dataprep_assets.engine.staleness.status import find_stale, is_never_built
 
-    store = component.store(project.storage())
-    if never_built(component.specs, store):
+    store = component.store(project.open_storage())
+    if is_never_built(component.specs, store):
         return None, ""
-    stale_artifacts = list(stale_decisions(component.specs, store, verification="size"))
+    stale_artifacts = list(find_stale(component.specs, store, verification="size"))
     if not stale_artifacts:
         return 0, ""
-    return len(stale_artifacts), privacy_of(component.declaration).text(
+    return len(stale_artifacts), load_privacy(component.declaration).public_text(
         str(stale_artifacts[0]), f"{stale_artifacts[0].name}: {stale_artifacts[0].kind}"
     )
 
@@ -110,33 +117,25 @@ def _first_line(error: DataprepError) -> str:
     return f"{first_line} (and {len(other_lines)} more: `dataprep check`)" if other_lines else first_line
 
 
-def _cells(row: ListedDataset) -> tuple[str, ...]:
+def _format_cells(row: ListedDataset) -> tuple[str, ...]:
     return (row.dataset, row.component, row.state, row.why)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS) - 1)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)]
-        yield "  ".join([*cells, row[-1]]).rstrip()
-
-
 def _print_table(rows: "Iterable[ListedDataset]") -> None:
-    from rich import box
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
+    from rich.text import Text
 
-    console, table = Console(), Table(box=box.SIMPLE_HEAD)
-    colours = {"up to date": "green", "cannot be loaded": "red", "unknown": "red", "never run": "dim"}
+    console = Console()
     with console.status("checking the datasets …"):
         datasets = list(rows)
-    # names get their space first and are never truncated, because users type or copy them
-    room = max(len(_COLUMNS[0]), console.width // 2)
-    names = max([len(_COLUMNS[0]), *(len(row.dataset) for row in datasets)])
-    for column in _COLUMNS:
-        table.add_column(column, width=min(names, room) if column == _COLUMNS[0] else None, overflow="fold")
-    for row in datasets:
-        colour = colours.get(row.state, "yellow")
-        table.add_row(escape(row.dataset), row.component, f"[{colour}]{row.state}[/]", escape(row.why))
-    console.print(table)
+    cells = [_COLUMNS, *map(_format_cells, datasets)]
+    # shorten the component first, which is of the least use, because names are typed or copied
+    column_indices, _ = fit_columns([row[:-1] for row in cells], [_COLUMNS.index("component")], console.width * 2 // 3)
+    head, *lines = align_rows([[row[column] for column in (*column_indices, -1)] for row in cells])
+    print(head)
+    print("─" * min(max(map(len, [head, *lines])), console.width))
+    for line, row in zip(lines, datasets, strict=True):
+        for part in wrap_line(line, console.width):
+            text = Text(part)
+            text.highlight_words([row.state], _COLORS.get(row.state, "yellow"))
+            console.print(text, soft_wrap=True)

@@ -17,33 +17,34 @@ if TYPE_CHECKING:
     from dataprep_assets.integrity.artifacts import ArtifactStore
     from dataprep_assets.orchestration.build import StepResult
 
-_SHOWN = 20
+_MAX_LINES = 20
 """Maximum number of reasons to print."""
 
 
 def command(
     dataset: Name,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="[default: dataset.lock next to the defs.yaml]")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the lock to this file. [default: dataset.lock next to the defs.yaml]"),
     ] = None,
 ) -> int:
-    """Write a lock file: everything that determines a dataset's bytes, and the digests of its artifacts."""
-    from dataprep_assets.engine.lock.lock import LOCK, lock_bytes, lock_dataset
+    """Write a lock file, which records everything that determines a dataset's bytes, and its artifacts' digests."""
+    from dataprep_assets.engine.lock.lock import LOCK, encode_lock, lock_dataset
     from dataprep_assets.integrity.commit import write_atomically
 
-    component = project.component(dataset)
-    path = output or project.folder(dataset) / LOCK
-    # checked before the artifacts are verified, because verification may read all of their bytes
+    component = project.use_dataset(dataset)
+    path = output or project.dataset_folder(dataset) / LOCK
+    # checked first, because verifying the artifacts may read all of their bytes
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise ConfigError(f"--output {path}: must be a file in an existing folder")
-    lock = lock_dataset(component.specs, component.store(project.storage()))
-    write_atomically(path, lock_bytes(lock))
+        raise ConfigError(f"--output {path}: must be a file, and its folder must exist")
+    lock = lock_dataset(component.specs, component.store(project.open_storage()))
+    write_atomically(path, encode_lock(lock))
     artifact_count = count_of(len(lock.artifacts), "artifact")
     print(f"Locked {dataset} ({artifact_count}, {count_of(lock.files, 'source file')}): wrote {path}")
     return 0
 
 
-def lock_of(name: str, file: Path | None) -> "Lock":
+def read_dataset_lock(name: str, file: Path | None) -> "Lock":
     """Read the lock of a dataset.
 
     Args:
@@ -54,12 +55,12 @@ def lock_of(name: str, file: Path | None) -> "Lock":
     """
     from dataprep_assets.engine.lock.lock import LOCK, read_lock
 
-    path = file or project.folder(name) / LOCK
+    path = file or project.dataset_folder(name) / LOCK
     if path.exists():
         return read_lock(path)
     if file is None:
         raise ConfigError(f"{name}: no {LOCK} next to its defs.yaml. Run `dataprep lock {name}` to write it")
-    raise ConfigError(f"--lock: {path}: no such file")
+    raise ConfigError(f"--lock: {path} does not exist. Run `dataprep lock {name}` to write a lock")
 
 
 class LockedBuild:
@@ -74,55 +75,55 @@ class LockedBuild:
 
     def begin(self) -> None:
         """Raise DriftError for all differences from the lock that are known before the build starts."""
-        from dataprep_assets.engine.lock.drift import adopt_plan, drift_of_recipes
+        from dataprep_assets.engine.lock.drift import adopt_plan, find_recipe_drift
 
         adopt_plan(self._specs, self._store, self._lock)
-        refuse(self._lock, drift_of_recipes(self._specs, self._store, self._lock), "nothing was built")
+        raise_for_drifts(self._lock, find_recipe_drift(self._specs, self._store, self._lock), "nothing was built")
 
     def before(self, spec: "ArtifactSpec", partitions: Sequence[str], *, current: bool) -> None:
         """Compare the recipe of an artifact before it is built; its recipe is known when its inputs are present."""
-        from dataprep_assets.engine.lock.drift import drift_of_recipes
+        from dataprep_assets.engine.lock.drift import find_recipe_drift
 
-        drifts = drift_of_recipes(self._specs, self._store, self._lock, [spec])
-        self._refuse(drifts, f"{spec.path[-1]} and its downstream artifacts were not built")
+        drifts = find_recipe_drift(self._specs, self._store, self._lock, [spec])
+        self._print_drifts_and_raise(drifts, f"{spec.path[-1]} and its downstream artifacts were not built")
 
     def after(self, spec: "ArtifactSpec", partitions: Sequence[str], result: "StepResult") -> None:
         """Compare the content of a built artifact with the lock."""
-        from dataprep_assets.engine.lock.drift import drift_of_contents
+        from dataprep_assets.engine.lock.drift import find_content_drift
 
-        drifts = drift_of_contents([spec], self._store, self._lock, partitions)
-        self._refuse(drifts, f"{spec.path[-1]} was built, its downstream artifacts were not")
+        drifts = find_content_drift([spec], self._store, self._lock, partitions)
+        self._print_drifts_and_raise(drifts, f"{spec.path[-1]} was built, its downstream artifacts were not")
 
     def checking(self, spec: "ArtifactSpec") -> None:
         """Do nothing, because checks do not change artifacts."""
 
-    def failed(self, spec: "ArtifactSpec", why: str) -> None:
+    def failed(self, spec: "ArtifactSpec", reason: str) -> None:
         """Do nothing, because missing artifacts are reported separately."""
 
     def report_line(self, sentence: str) -> None:
         """Do nothing, because warnings and removals do not concern the lock."""
 
-    def _refuse(self, drifts: "Iterable[Drift]", told: str) -> None:
+    def _print_drifts_and_raise(self, drifts: "Iterable[Drift]", message: str) -> None:
         try:
-            refuse(self._lock, drifts, told)
+            raise_for_drifts(self._lock, drifts, message)
         except DriftError as error:
-            # kept for `run` to raise, because Dagster's step replaces the error that is raised here
+            # stored and raised again by `run`, because Dagster's step replaces the original error
             self.drift = self.drift or error
             raise
 
     def end(self) -> None:
         """Raise DriftError if the finished dataset differs from the lock; otherwise print that it matches."""
-        from dataprep_assets.engine.lock.drift import drift_of_contents, undeclared
+        from dataprep_assets.engine.lock.drift import find_content_drift, find_undeclared_artifacts
 
         for drifts in (
-            drift_of_contents(self._specs, self._store, self._lock),
-            undeclared(self._specs, self._store, self._lock),
+            find_content_drift(self._specs, self._store, self._lock),
+            find_undeclared_artifacts(self._specs, self._store, self._lock),
         ):
-            refuse(self._lock, drifts, "the run is complete")
+            raise_for_drifts(self._lock, drifts, "the run is complete")
         print(f"matches its lock: {count_of(len(self._lock.artifacts), 'artifact')}")
 
 
-def refuse(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
+def raise_for_drifts(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
     """Print each reason once with the affected artifacts; raise DriftError if there is any.
 
     Args:
@@ -130,16 +131,16 @@ def refuse(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
         drifts: The differences from the lock.
         progress: The state of the build, for the error message.
     """
-    from dataprep_assets.engine.lock.difference import grouped
-    from dataprep_assets.orchestration.runs.terminal import say
+    from dataprep_assets.engine.lock.difference import group_reasons
+    from dataprep_assets.orchestration.runs.terminal import print_line
 
-    privacy = lock.privacy.stricter(project.privacy())
-    reasons = {drift.name: privacy.text(drift.reason, "differs") for drift in drifts}
-    lines = grouped(reasons)
-    for line in lines[:_SHOWN]:
-        say(f"drift: {line}")
-    if len(lines) > _SHOWN:
-        say(f"drift: … and {count_of(len(lines) - _SHOWN, 'more reason')}")
+    privacy = lock.privacy.choose_stricter(project.current_privacy())
+    reasons = {drift.name: privacy.public_text(drift.reason, "differs") for drift in drifts}
+    lines = group_reasons(reasons)
+    for line in lines[:_MAX_LINES]:
+        print_line(f"drift: {line}")
+    if len(lines) > _MAX_LINES:
+        print_line(f"drift: … and {count_of(len(lines) - _MAX_LINES, 'more reason')}")
     if reasons:
         raise DriftError(
             f"{lock.dataset}: {count_of(len(reasons), 'artifact differs', 'artifacts differ')} from the lock; "

@@ -16,33 +16,38 @@ def command(
     url: Annotated[
         str | None,
         typer.Argument(
-            metavar="URL", help="s3://…, gs://… or a folder. [default: the storage configured in the environment]"
+            metavar="URL",
+            help="Location to test: s3://…, gs://… or a folder. [default: the storage configured in the environment]",
         ),
     ] = None,
     profile: Profile = None,
     read_only: Annotated[
         bool,
-        typer.Option("--read-only", help="Test only what a reader needs, with read-only keys; also accepts https://."),
+        typer.Option(
+            "--read-only", help="Test only read access, e.g., with read-only keys. URL can then also be https://…."
+        ),
     ] = False,
 ) -> int:
-    """Test that a storage location supports everything dataprep needs."""
-    from dataprep_assets.stores.preflight import preflight
+    """Test whether a storage location supports everything that dataprep needs."""
+    from dataprep_assets.stores.preflight import run_preflight
 
     if read_only:
         return _preflight_reading(url, profile)
     store = project.open_store(url, profile)
     print(f"{store.url}:")
-    return _print_steps(preflight(store()))
+    return _print_steps(run_preflight(store()))
 
 
 def _preflight_reading(url: str | None, profile: str | None) -> int:
-    from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, locate
-    from dataprep_assets.stores.preflight import preflight_reading
+    from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, locate_release
+    from dataprep_assets.stores.preflight import run_reading_preflight
 
     is_url = url is not None and profile is None
-    location = locate(url) if is_url and url is not None else ReleaseLocation(project.open_store(url, profile)())
+    location = (
+        locate_release(url) if is_url and url is not None else ReleaseLocation(project.open_store(url, profile)())
+    )
     print(f"{location} (read-only):")
-    return _print_steps(preflight_reading(location.store, [location.key(MANIFEST)]))
+    return _print_steps(run_reading_preflight(location.store, [location.key(MANIFEST)]))
 
 
 def _print_steps(steps: "Iterable[PreflightStep]") -> int:
@@ -52,5 +57,5 @@ def _print_steps(steps: "Iterable[PreflightStep]") -> int:
         print(f"  {'ok     ' if step.ok else 'FAILED ' if step.tried else 'skipped'} {step.name}", flush=True)
         if step.error:
             print(f"          {step.error}")
-    print("ready" if not failed else f"not ready: {failed} of these steps failed or were skipped")
+    print("ready" if not failed else f"not ready: {failed} of the steps above failed or were skipped")
     return 1 if failed else 0

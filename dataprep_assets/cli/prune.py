@@ -7,7 +7,8 @@ import typer
 
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
-from dataprep_assets.errors import count_of
+from dataprep_assets.errors import ConfigError, count_of
+from dataprep_assets.stores.connect import LocalAddress
 
 
 def command(
@@ -15,26 +16,31 @@ def command(
     yes: Annotated[bool, typer.Option("--yes", help="Delete the listed artifacts.")] = False,
     json_: AsJson = False,
 ) -> int:
-    """List artifacts that are no longer needed; --yes deletes them."""
+    """List obsolete artifacts, which are no longer part of the dataset. --yes deletes them."""
     from dataprep_assets.engine.staleness.status import list_unplanned, prune
     from dataprep_assets.planning.cost import format_bytes
 
+    _require_declared(dataset)
     open_dataset = project.open_dataset(dataset)
     specs, store = open_dataset.specs, open_dataset.store
     obsolete = list_unplanned(specs, store)
     for unplanned_artifact in obsolete:
-        where, size = (
+        location, size = (
             store.location(unplanned_artifact.artifact),
             "incomplete" if unplanned_artifact.bytes is None else count_of(unplanned_artifact.bytes, "byte"),
         )
         if json_:
             print(
                 json.dumps(
-                    {"artifact": str(unplanned_artifact.artifact), "location": where, "bytes": unplanned_artifact.bytes}
+                    {
+                        "artifact": str(unplanned_artifact.artifact),
+                        "location": location,
+                        "bytes": unplanned_artifact.bytes,
+                    }
                 )
             )
         else:
-            print(f"no longer needed: {unplanned_artifact.artifact}: {size}, {where}")
+            print(f"obsolete: {unplanned_artifact.artifact}: {size}, {location}")
     if not obsolete and not json_:
         print(f"{dataset}: nothing to remove")
     if obsolete and not yes and not json_:
@@ -47,7 +53,18 @@ def command(
         if json_:
             print(json.dumps({"artifact": str(artifact), "removed": is_removed}))
         else:
-            print(
-                f"removed {artifact}" if is_removed else f"kept, because a run is building it: {artifact}", flush=True
-            )
+            print(f"removed {artifact}" if is_removed else f"kept {artifact}, because a run is building it", flush=True)
     return 1 if kept_count else 0
+
+
+def _require_declared(dataset: str) -> None:
+    """Raise ConfigError with the remaining folder of a dataset whose declaration was removed."""
+    address = project.open_store(None)
+    if dataset in project.list_dataset_names() or "/" in dataset or not isinstance(address, LocalAddress):
+        return
+    folder = address.root / dataset
+    if dataset.strip(".") and folder.is_dir():
+        raise ConfigError(
+            f"{dataset!r} is not declared, but its artifacts remain in {folder}. Delete this folder if no other "
+            "project uses it"
+        )

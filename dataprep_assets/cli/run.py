@@ -1,24 +1,42 @@
-"""`dataprep run`: materialize datasets, or some shards of one."""
+"""`dataprep run`: build datasets, or some shards of one."""
 
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dataprep_assets.cli.lock import LockedBuild, lock_of
-from dataprep_assets.cli.status import tell
+from dataprep_assets.cli.lock import LockedBuild, read_dataset_lock
+from dataprep_assets.cli.status import print_rebuild
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.arguments import AsJson, LockFile, NamesOrAll, Options, Splits, tell_wrong
-from dataprep_assets.engine.privacy import privacy_of
-from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError
-from dataprep_assets.library.part import PartitionSelection, split_names
+from dataprep_assets.cli.support.arguments import LockFile, NamesOrAll, Options, Splits, print_error_line
+from dataprep_assets.engine.privacy import load_privacy
+from dataprep_assets.errors import ConfigError, DataprepError, NotFoundError, count_of
+from dataprep_assets.library.part import PartitionSelection, parse_split_names
+from dataprep_assets.screen import (
+    LAYOUT_COLUMNS,
+    MAX_LINES,
+    Section,
+    count_rows,
+    print_error,
+    print_lines,
+    read_width,
+    relative_paths,
+    shorten_sections,
+    show_waiting,
+    stop_waiting,
+)
 
 if TYPE_CHECKING:
+    from dataprep_assets.cli.support.steps import Steps
+    from dataprep_assets.engine.artifact.spec import ArtifactSpec
     from dataprep_assets.engine.lock.lock import Lock
+    from dataprep_assets.integrity.artifacts import ArtifactStore
     from dataprep_assets.library.dataset import OpenDataset
     from dataprep_assets.orchestration.build import BuildListener
     from dataprep_assets.orchestration.runs.runs import RunResult
@@ -27,36 +45,39 @@ if TYPE_CHECKING:
 def command(
     datasets: NamesOrAll = None,
     all_: Annotated[
-        bool, typer.Option("--all", help="All datasets of the project, except the shipped samples.")
+        bool, typer.Option("--all", help="Build all datasets of the project, except the included samples.")
     ] = False,
     split: Splits = None,
     shards: Annotated[
         str | None,
-        typer.Option(metavar="FIRST...LAST", help="Build only these partitions, e.g. train-00000...train-00099."),
+        typer.Option(metavar="FIRST...LAST", help="Build only these partitions, e.g., train-00000...train-00099."),
     ] = None,
     months: Annotated[
         str | None,
-        typer.Option(metavar="FIRST...LAST", help="Build only these months of notes, e.g. 1998-01...2009-12."),
+        typer.Option(metavar="FIRST...LAST", help="Build only these months of notes, e.g., 1998-01...2009-12."),
     ] = None,
     process_count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Split the partitions into N parts, e.g. one per node.")
+        int | None, typer.Option(min=1, metavar="N", help="Divide the partitions into N parts, e.g., one per node.")
     ] = None,
     process_index: Annotated[
-        int | None, typer.Option(min=0, metavar="I", help="Build part I of --process-count, counted from 0.")
+        int | None, typer.Option(min=0, metavar="I", help="Build only part I of --process-count, counted from 0.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be built, why, and the cost; write nothing.")
+        bool, typer.Option("--dry-run", help="Show which artifacts would be built, why, and the cost. Writes nothing.")
     ] = False,
-    json_: AsJson = False,
+    json_: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON Lines instead of text.")] = False,
     locked: Annotated[
-        bool, typer.Option("--locked", help="Build exactly what the dataset.lock next to the defs.yaml describes.")
+        bool,
+        typer.Option(
+            "--locked", help="Build exactly the dataset that the dataset.lock next to the defs.yaml describes."
+        ),
     ] = False,
     lock: LockFile = None,
 ) -> int:
     """Build datasets and run all checks."""
     datasets = _choose_names(datasets or [], all_=all_)
     part = PartitionSelection(
-        splits=split_names(split),
+        splits=parse_split_names(split),
         bounds=months or shards,
         option="--months" if months else "--shards",
         count=process_count,
@@ -65,59 +86,67 @@ def command(
     locks = locked or lock is not None
     if json_ and not dry_run:
         raise ConfigError(
-            f"--json: needs --dry-run. After the run use `dataprep show {datasets[0]} --json` for artifacts, losses "
-            "and checks"
+            f"--json needs --dry-run. Add --dry-run, or run `dataprep show {datasets[0]} --json` after the run for "
+            "artifacts, losses and checks"
         )
     if months and shards:
         raise ConfigError("--months cannot be combined with --shards. Remove one of them")
-    if part.is_some and (dry_run or locks):
-        raise ConfigError(f"{'--dry-run' if dry_run else '--locked'}: applies to whole datasets. Remove {part}")
-    if len(datasets) > 1 and (part.is_some or lock is not None):
-        raise ConfigError(f"{part if part.is_some else '--lock'}: applies to one dataset. Name only one")
+    if part.is_limited and (dry_run or locks):
+        raise ConfigError(f"{'--dry-run' if dry_run else '--locked'} applies only to whole datasets. Remove {part}")
+    if len(datasets) > 1 and (part.is_limited or lock is not None):
+        raise ConfigError(f"{part if part.is_limited else '--lock'} applies to a single dataset. Name exactly one")
     if dry_run:
         return max(_print_dry_run(name, as_json=json_) for name in datasets)
-    if part.is_some:
+    if part.is_limited:
         return _run_part(datasets[0], part)
-    # all are loaded first, so that an error in the last one is not found after hours of building the others
-    return _run_all([(dataset, lock_of(dataset.name, lock) if locks else None) for dataset in _open_sound(datasets)])
+    # load all datasets first, so that a mistake in the last one is found before the others are built
+    return _run_all(
+        [(dataset, read_dataset_lock(dataset.name, lock) if locks else None) for dataset in _open_sound(datasets)]
+    )
 
 
 def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
     """Build datasets, each with its lock if it has one; skip datasets whose inputs failed."""
-    codes, began = dict[str, int](), Options.began
+    codes, start_time = dict[str, int](), Options.began
     for dataset, lock_ in sound:
         failed = [of for of in _input_datasets(dataset) if codes.get(of)]
         if failed:
-            print(
-                f"{dataset.name}: not built, because its input {' and '.join(failed)} was not built",
-                file=sys.stderr,
-            )
-        # a skipped dataset ends with the exit code of its failed input
-        codes[dataset.name] = codes[failed[0]] if failed else _run(dataset, lock_, began)
-        began = time.monotonic()
-    if 0 in codes.values():
-        print(project.browser_line())
+            print_error(f"{dataset.name}: not built, because {' and '.join(failed)} was not built")
+        # a skipped dataset has the exit code of its failed input
+        codes[dataset.name] = (
+            codes[failed[0]] if failed else _run_dataset(dataset, lock_, start_time, is_only=len(sound) == 1)
+        )
+        start_time = time.monotonic()
+    unfinished_names = [name for name, code in codes.items() if code]
+    if not unfinished_names:
+        print_lines([project.describe_browser_command()])
+    elif len(codes) > 1:
+        print_lines(["", f"next: correct the cause, then run `dataprep run {' '.join(unfinished_names)}` again"])
     return max(codes.values())
 
 
 def _choose_names(names: list[str], *, all_: bool) -> list[str]:
     """Return the names of the datasets to build, inputs first; raise ConfigError if there is none."""
     if names and all_:
-        raise ConfigError("--all: cannot be combined with dataset names. Remove one of them")
+        raise ConfigError("--all cannot be combined with dataset names. Remove one of them")
     if names:
         return names
-    kinds = project.kinds()
-    own = [name for name, kind in kinds.items() if kind is None]
+    kinds = project.list_kinds()
+    dataset_names = [name for name, kind in kinds.items() if kind is None]
     if not all_:
-        known = ", ".join(own or kinds) or "none yet: `dataprep init --help`"
-        raise ConfigError(f"name a dataset, or pass --all. Available: {known}")
-    if not own:
-        raise ConfigError("--all: this project declares no dataset except the shipped samples")
-    made_of = {name: _input_datasets(project.current_project().dataset(name)) for name in own}
+        if not (dataset_names or kinds):
+            raise ConfigError("no datasets are declared yet. Run `dataprep init --help`")
+        known_names = ", ".join(dataset_names or kinds)
+        raise ConfigError(f"name a dataset, or pass --all. Available: {known_names}")
+    if not dataset_names:
+        raise ConfigError(
+            "--all: this project declares only the shipped samples. Name one of them, or declare a dataset"
+        )
+    inputs_by_dataset = {name: _input_datasets(project.current_project().dataset(name)) for name in dataset_names}
     try:
-        return [name for name in TopologicalSorter(made_of).static_order() if name in made_of]
+        return [name for name in TopologicalSorter(inputs_by_dataset).static_order() if name in inputs_by_dataset]
     except CycleError as error:
-        raise ConfigError(f"--all: {' is built from '.join(error.args[1])}. Remove one of these inputs") from None
+        raise ConfigError(f"--all: circular inputs: {' ← '.join(error.args[1])}. Remove one of these inputs") from None
 
 
 def _input_datasets(dataset: "OpenDataset") -> list[str]:
@@ -128,30 +157,33 @@ def _input_datasets(dataset: "OpenDataset") -> list[str]:
     return list(dict.fromkeys(source.dataset for source in inputs if isinstance(source, DatasetInput)))
 
 
-def _open_sound(names: Sequence[str], *, whole: bool = True) -> list["OpenDataset"]:
+def _open_sound(names: Sequence[str], *, is_whole: bool = True) -> list["OpenDataset"]:
     """Open datasets without mistakes, and print hints on standard error.
 
     Raises ConfigError with the mistakes of all datasets.
     """
-    datasets, wrong = list["OpenDataset"](), list[str]()
+    datasets, mistakes = list["OpenDataset"](), list[str]()
     for name in names:
+        if not Options.quiet:
+            show_waiting(f"{name}: checking the declaration…")
         dataset = project.current_project().dataset(name)
         try:
-            hints = dataset.require_sound(whole=whole)
+            hints = dataset.require_sound(is_whole=is_whole)
         except ConfigError as error:
-            wrong.append(str(error))
+            mistakes.append(str(error))
             continue
         for hint in hints:
-            print(f"note: {hint}", file=sys.stderr)
+            print_error(f"note: {hint}")
         datasets.append(dataset)
-    if wrong:
-        raise ConfigError("\n".join(wrong))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
     return datasets
 
 
 def _print_dry_run(name: str, *, as_json: bool) -> int:
     """Print what a run would build and what the filter rules would drop; return the exit code of `status`."""
-    code = tell(name, as_json=as_json)
+    stop_waiting()
+    code = print_rebuild(name, as_json=as_json)
     dataset = project.open_dataset(name)
     if as_json or not dataset.component.has_rules:
         return code
@@ -159,91 +191,189 @@ def _print_dry_run(name: str, *, as_json: bool) -> int:
         drops = dataset.component.documents(dataset.store).drops()
         if drops is not None and drops.documents:
             print(f"{name}: dropped documents")
-            print("\n".join(drops.lines(privacy_of(dataset.component.declaration, dataset.store))))
+            print("\n".join(drops.lines(load_privacy(dataset.component.declaration, dataset.store))))
     return code
 
 
-def _run(dataset: "OpenDataset", lock: "Lock | None", began: float) -> int:
-    """Build a dataset and print the result. `began` is the start of the command, or the end of the previous dataset."""
-    from dataprep_assets.cli.support.steps import Steps
-    from dataprep_assets.engine.artifact.summary import end_of_run, present_counts, summary, up_to_date
-    from dataprep_assets.engine.staleness.status import sweep
+def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float, *, is_only: bool) -> int:
+    """Build a dataset and print the result.
 
-    component = project.take(dataset.component)
+    Args:
+        dataset: The dataset.
+        lock: The lock to compare it with.
+        start_time: Start of the command, or end of the previous dataset, in seconds of `time.monotonic`.
+        is_only: Whether the command builds no other dataset, so that the next command follows.
+    """
+    from dataprep_assets.cli.support.steps import Steps
+    from dataprep_assets.engine.artifact.summary import (
+        build_sections,
+        describe_end,
+        describe_up_to_date,
+        read_current_counts,
+    )
+    from dataprep_assets.engine.staleness.status import remove_leftovers
+
+    if not Options.quiet:
+        show_waiting(f"{dataset.name}: looking for changes…")
+
+    component = project.apply_privacy(dataset.component)
     specs, store = dataset.specs, dataset.store
     locked = None if lock is None else LockedBuild(lock, specs, store)
     if locked is not None:
         locked.begin()
-    started, before = time.monotonic(), present_counts(component, store)
+    started, counts_before = time.monotonic(), read_current_counts(component, store)
     if dataset.up_to_date():
-        # because a build killed right after publishing leaves its staging folder next to the current artifact
-        sweep(specs, store)
-        print("\n".join(up_to_date(component, store)))
+        # a build killed right after publishing leaves its staging folder next to the finished artifact
+        remove_leftovers(specs, store)
+        print_lines(list(describe_up_to_date(component, store, read_width(sys.stdout))))
     else:
-        print(f"{dataset.name}:")
+        print_lines([f"{dataset.name}:"])
         steps = Steps(specs)
-        attendants: list[BuildListener] = [steps, *([locked] if locked is not None else [])]
-        with _attended():
-            result = dataset.build(attendants=attendants, verbose=Options.verbose, began=began)
+        listeners: list[BuildListener] = [steps, *([locked] if locked is not None else [])]
+        with _terminal_output():
+            result = dataset.build(listeners=listeners, verbose=Options.verbose, start_time=start_time)
             steps.end()
-        if code := _report_result(dataset, result):
+        if result.ended:
             if locked is not None and locked.drift is not None:
+                _print_failures(dataset, result)
                 raise locked.drift
-            project.tell(component.standing_lines(store), f"{dataset.name}: the previous run remains valid")
-            return code
-        losses = end_of_run(component, store, before)
-        print(summary(component, store, losses=losses, seconds=time.monotonic() - started))
+            _end_failed_run(dataset, result, steps)
+            if is_only:
+                _print_next(dataset, result)
+            return int(result.ended)
+        if Options.quiet:  # without `--quiet`, the list of checks already contains the warnings
+            _print_warnings(result)
+        width = read_width(sys.stdout)
+        losses = describe_end(component, store, counts_before, width or LAYOUT_COLUMNS)
+        _print_sections(
+            dataset.name,
+            build_sections(
+                component,
+                store,
+                losses=losses,
+                seconds=time.monotonic() - started,
+                width=width or LAYOUT_COLUMNS,
+            ),
+            width,
+            # reserve rows for the line that follows
+            max_rows=MAX_LINES - count_rows(project.describe_browser_command(), width),
+        )
     if locked is not None:
         locked.end()
     return 0
 
 
-@contextmanager
-def _attended() -> Iterator[None]:
-    from dataprep_assets.orchestration.runs.terminal import show_progress, write_said_lines
+def _print_sections(name: str, sections: Sequence[Section], width: int | None, *, max_rows: int) -> None:
+    """Print sections, each after an empty line, in at most `max_rows` rows of a terminal, with relative paths."""
+    from dataprep_assets.engine.artifact.summary import TRAINERS
 
-    with write_said_lines(sys.stdout), nullcontext() if Options.quiet else show_progress(sys.stderr):
+    root = project.current_project().root
+    short_sections = list[Section]()
+    for section in sections:
+        lines, end = ([relative_paths(line, root) for line in part] for part in (section.lines, section.end))
+        # note the folder of the paths, because the trainer starts in a different one
+        if lines[:1] == [TRAINERS] and lines != section.lines:
+            lines[0] = f"{TRAINERS.removesuffix(':')} (paths relative to {Path.cwd()}):"
+        short_sections.append(Section(lines=lines, end=end))
+    for lines in shorten_sections(short_sections, f"dataprep show {name}", width=width, max_rows=max_rows):
+        if lines:
+            print_lines(["", *lines])
+
+
+@contextmanager
+def _terminal_output() -> Iterator[None]:
+    from dataprep_assets.orchestration.runs.terminal import show_progress, show_step, write_printed_lines
+
+    with write_printed_lines(sys.stdout), nullcontext() if Options.quiet else show_progress(sys.stderr):
+        show_step("starting…")
         yield
 
 
-def _report_result(dataset: "OpenDataset", result: "RunResult") -> int:
-    """Print the failures, check results and losses of a run; return its exit code."""
-    from dataprep_assets.engine.artifact.summary import end_of_failed_run
+def _print_warnings(result: "RunResult") -> None:
+    for check in dict.fromkeys(result.checks):
+        if check not in result.failed_checks:
+            print_error_line(f"  {check}")
 
-    for line in dataset.complaints(result):
-        print(f"    {line}", file=sys.stderr)
-    for check in result.checks:
-        # a failed blocking check is an error, like a failed step
-        if check in result.failed_checks:
-            print(f"    {check}", file=sys.stderr)
-        else:
-            tell_wrong(f"    {check}")
-    if result.ended:
-        for line in end_of_failed_run(dataset.component, dataset.store):
-            print(line)
-    return result.ended
+
+def _print_failures(dataset: "OpenDataset", result: "RunResult") -> None:
+    """Print each failure once: failed steps with their reasons, and failed blocking checks."""
+    # a failed blocking check is an error, like a failed step
+    for line in dict.fromkeys([*dataset.complaints(result), *result.failed_checks]):
+        print_error(f"  {line}")
+
+
+def _end_failed_run(dataset: "OpenDataset", result: "RunResult", steps: "Steps") -> None:
+    """Print the end of a failed run: the failures, the kept steps and their losses."""
+    from dataprep_assets.engine.artifact.summary import describe_failed_end
+
+    name, component, store = dataset.name, dataset.component, dataset.store
+    print_lines(["", f"{name}: failed"])
+    _print_failures(dataset, result)
+    _print_warnings(result)
+    width = read_width(sys.stdout)
+    current_partitions = _current_partitions(steps, store)
+    kept_count, failed_count = len(current_partitions.keys() - steps.failed_specs), len(steps.failed_specs)
+    rest_count = len(dataset.specs) - kept_count - failed_count
+    lines = [
+        f"built and kept: {kept_count:,} of {count_of(len(dataset.specs), 'step')}; {failed_count:,} failed, "
+        f"{rest_count:,} not built",
+        *describe_failed_end(component, store, current_partitions, width or LAYOUT_COLUMNS),
+    ]
+    _print_sections(name, [Section(lines=lines)], width, max_rows=MAX_LINES // 2)
+    project.print_unless_private(component.standing_lines(store), f"{name}: the previous run remains valid")
+
+
+def _print_next(dataset: "OpenDataset", result: "RunResult", part: str = "") -> None:
+    """Print the next command after a failed run, as the last line; `part` has the options that select its part."""
+    cause = "the cause"
+    if result.ended == result.ended.MISCONFIGURED:
+        declaration = str(project.find_declaration(dataset.name))
+        cause = relative_paths(declaration, project.current_project().root)
+    print_lines(["", f"next: correct {cause}, then run `dataprep run {dataset.name}{part}` again"])
+
+
+def _current_partitions(steps: "Steps", store: "ArtifactStore") -> "dict[ArtifactSpec, Sequence[str | None]]":
+    """Return the partitions that a failed run built or found up to date. A failed check does not exclude any."""
+    from dataprep_assets.engine.staleness.decide import CHECK_FAILED
+    from dataprep_assets.engine.staleness.status import decide_slots
+
+    current_partitions = dict(steps.partitions)
+    for spec in steps.failed_specs & current_partitions.keys():
+        with suppress(DataprepError):
+            decided = decide_slots(spec, store, current_partitions[spec])
+            current_partitions[spec] = [
+                slot
+                for slot in current_partitions[spec]
+                if not decided[slot].is_stale or decided[slot].kind == CHECK_FAILED
+            ]
+    return current_partitions
 
 
 def _run_part(name: str, part: PartitionSelection) -> int:
     """Build the selected partitions of a dataset and everything they depend on."""
     from dataprep_assets.cli.support.steps import Steps
-    from dataprep_assets.engine.artifact.summary import count_checks, end_of_run
+    from dataprep_assets.engine.artifact.summary import count_checks, describe_end
 
-    (dataset,) = _open_sound([name], whole=False)
-    project.take(dataset.component)
+    (dataset,) = _open_sound([name], is_whole=False)
+    project.apply_privacy(dataset.component)
     part.partitioned_specs(dataset.specs)
-    print(f"{name}:")
+    print_lines([f"{name}:"])
+    steps = Steps(dataset.specs)
     try:
-        with _attended():
-            result = dataset.build_part(part, attendants=[Steps(dataset.specs)], verbose=Options.verbose)
+        with _terminal_output():
+            result = dataset.build_part(part, listeners=[steps], verbose=Options.verbose)
     except NotFoundError as nothing:
-        print(nothing)
+        print_lines([str(nothing)])
         return 0
-    if code := _report_result(dataset, result):
-        return code
-    # includes finished partitions of other parts; a part is not compared with the last complete run
-    for line in end_of_run(dataset.component, dataset.store, None):
-        print(line)
-    print(count_checks(dataset.component, dataset.store))
-    print(f"next: run `dataprep run {name}` to build the rest")
+    if result.ended:
+        _end_failed_run(dataset, result, steps)
+        _print_next(dataset, result, part.arguments)
+        return int(result.ended)
+    _print_warnings(result)
+    width = read_width(sys.stdout)
+    # Also count finished partitions of other parts. A part is not compared with the last complete run.
+    losses = describe_end(dataset.component, dataset.store, None, width or LAYOUT_COLUMNS)
+    section = replace(losses, end=[*losses.end, count_checks(dataset.component, dataset.store)])
+    _print_sections(name, [section], width, max_rows=MAX_LINES - 1)
+    print_lines([f"next: run `dataprep run {name}` to build the rest"])
     return 0

@@ -1,6 +1,7 @@
 """`dataprep show`: show a dataset's artifacts and locations, and the code to load them in a trainer."""
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +12,7 @@ import typer
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import AsJson, Name
 from dataprep_assets.errors import ConfigError, DataprepError, count_of
+from dataprep_assets.screen import read_width
 from dataprep_assets.table import align_rows
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Made:
+class _ArtifactRow:
     """An artifact of the table.
 
     Attributes:
@@ -28,7 +30,7 @@ class _Made:
         product: Whether it is a product of the dataset.
         noun: The noun for its partitions; None if it has none.
         location: Location of the artifact or its first partition.
-        there: Number of present partitions (0 or 1 for an unpartitioned artifact).
+        there: Number of current partitions (0 or 1 for an unpartitioned artifact).
         planned: Number of all partitions (1 for an unpartitioned artifact); None if not planned yet.
     """
 
@@ -43,16 +45,17 @@ class _Made:
 def command(
     dataset: Name,
     private: Annotated[
-        bool, typer.Option("--private", help="Print the details that other outputs of a sensitive dataset omit.")
+        bool,
+        typer.Option("--private", help="Also print the details of a sensitive dataset that all other outputs omit."),
     ] = False,
     json_: AsJson = False,
 ) -> int:
-    """Show a dataset's artifacts, their paths, and how to load them in a trainer. Reads no data; see `verify`."""
-    from dataprep_assets.engine.artifact.summary import loss_table, summary
-    from dataprep_assets.engine.staleness.status import never_built
+    """Show a dataset's artifacts, their paths, and how to load them in a trainer."""
+    from dataprep_assets.engine.artifact.summary import format_summary, list_check_outcomes
+    from dataprep_assets.engine.staleness.status import is_never_built
 
     if private and json_:
-        raise ConfigError("--private: cannot be combined with --json. Remove one of them")
+        raise ConfigError("--private cannot be combined with --json. Remove one of them")
     open_dataset = project.open_dataset(dataset)
     component, store = open_dataset.component, open_dataset.store
     if private:
@@ -60,51 +63,57 @@ def command(
         return 0
     artifacts = list(_list_artifacts(component.specs, store))
     if json_:
-        print(json.dumps(_as_json(open_dataset, artifacts), ensure_ascii=False))
+        print(json.dumps(_to_json(open_dataset, artifacts), ensure_ascii=False))
         return 0
-    print(f"{dataset}: {component.component}, declared in {project.declaration_of(dataset)}")
+    print(f"{dataset}: {component.component}, declared in {project.find_declaration(dataset)}")
     if component.declaration.description:
         print(component.declaration.description)
     print()
-    for line in _table(artifacts):
+    for line in _format_table(artifacts):
         print(line)
-    if never_built(component.specs, store):
+    if is_never_built(component.specs, store):
         print(f"\nnever run. Run `dataprep run {dataset}` to build it, or add --dry-run to preview the build")
         return 0
     try:
-        print(summary(component, store, losses=list(loss_table(component, store).lines())))
-        print(project.browser_line())
+        print(format_summary(component, store, read_width(sys.stdout)))
+        # artifacts after a failed check were not rebuilt, so their numbers may contradict the others
+        if any(check["outcome"] in ("failed", "not_run") for check in list_check_outcomes(component, store)):
+            print(
+                f"\nnot finished: some artifacts may be from an earlier run. Run `dataprep status {dataset}` to list "
+                "them"
+            )
+        print(project.describe_browser_command())
     except DataprepError as error:
-        print(f"\nnot finished: {project.privacy().error(error)}")
+        print(f"\nnot finished: {project.current_privacy().public_error(error)}")
         print(f"Run `dataprep status {dataset}` to list the missing artifacts, `dataprep run {dataset}` to build them")
     return 0
 
 
-def _print_private(opened: "OpenDataset") -> None:
+def _print_private(dataset: "OpenDataset") -> None:
     """Print the full state of a dataset, then the details that its outputs omitted, oldest first."""
-    from dataprep_assets.engine.artifact.summary import private_lines
-    from dataprep_assets.engine.privacy import private_file
+    from dataprep_assets.engine.artifact.summary import list_private_details
+    from dataprep_assets.engine.privacy import find_private_file
 
-    print("\n".join(private_lines(opened.component, opened.store)))
-    file = private_file(opened.name, opened.store)
+    print("\n".join(list_private_details(dataset.component, dataset.store)))
+    file = find_private_file(dataset.name, dataset.store)
     for path in (file.with_suffix(".old"), file):
         if path.is_file():
             print(path.read_text(encoding="utf-8"), end="")
 
 
-def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_Made]:
-    from dataprep_assets.engine.card.products import products
+def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> Iterator[_ArtifactRow]:
+    from dataprep_assets.engine.card.products import find_products
 
-    made_for = products(specs)
+    made_for = find_products(specs)
     for spec in specs:
         if not spec.kept:
             continue
-        row = _Made(
+        row = _ArtifactRow(
             artifact="/".join(spec.path[1:]),
             product=spec in made_for,
             noun=None if spec.partitions is None else spec.partitions.noun,
         )
-        # not planned yet: shown without location and numbers
+        # an unplanned artifact is shown without location and numbers
         with suppress(DataprepError):
             artifacts = spec.artifacts(store)
             count = sum(receipt is not None for receipt in store.receipts(artifacts))
@@ -113,49 +122,59 @@ def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> 
         yield row
 
 
-def _as_json(opened: "OpenDataset", made: Sequence[_Made]) -> dict[str, Any]:
-    from dataprep_assets.engine.artifact.summary import checks, loss_table
+def _to_json(dataset: "OpenDataset", rows: Sequence[_ArtifactRow]) -> dict[str, Any]:
+    from dataprep_assets.engine.artifact.summary import build_loss_table, list_check_outcomes
 
-    component = opened.component
+    component = dataset.component
     try:
-        # the lines contain counts
-        lines = [*component.summary(opened.store), *component.trainer_lines(opened.store)]
-        summary = None if project.privacy().closed else [line for line in lines if line]
-    except DataprepError:  # not finished
+        # hidden for private data, because the lines contain counts
+        lines = [*component.summary(dataset.store), *component.trainer_lines(dataset.store)]
+        summary = None if project.current_privacy().closed else [line for line in lines if line]
+    except DataprepError:  # the dataset is not finished
         summary = None
     return {
-        "dataset": opened.name,
+        "dataset": dataset.name,
         "component": component.component,
-        "declaration": str(project.declaration_of(opened.name)),
+        "declaration": str(project.find_declaration(dataset.name)),
         "description": component.declaration.description,
-        "artifacts": [asdict(artifact) for artifact in made],
+        "artifacts": [asdict(artifact) for artifact in rows],
         "summary": summary,
-        "losses": loss_table(component, opened.store).to_json(),
-        "checks": checks(component, opened.store),
+        "losses": build_loss_table(component, dataset.store).to_json(),
+        "checks": list_check_outcomes(component, dataset.store),
     }
 
 
-def _table(made: Sequence[_Made]) -> Iterator[str]:
-    """Yield a line per artifact: a mark for products, the number of present partitions and the first location."""
+def _format_table(artifact_rows: Sequence[_ArtifactRow]) -> Iterator[str]:
+    """Yield a line per artifact: a mark for products, the number of current partitions and the first location.
+
+    Locations are below the folder of the dataset, which has a line of its own, because the table is too wide otherwise.
+    """
+    locations = [artifact.location for artifact in artifact_rows if artifact.location is not None]
+    # URLs are compared as text, because they are not paths
+    lowest, highest = min(locations, default=""), max(locations, default="")
+    prefix_length = next((i for i, (a, b) in enumerate(zip(lowest, highest, strict=False)) if a != b), 0)
+    folder = lowest[: lowest.rfind("/", 0, prefix_length) + 1]
+    if folder:
+        yield f"in {folder}"
     rows = [
         (
             f"{'*' if artifact.product else ' '} {artifact.artifact}",
             _describe_presence(artifact),
-            _location_text(artifact),
+            _location_text(artifact).removeprefix(folder),
         )
-        for artifact in made
+        for artifact in artifact_rows
     ]
     yield from align_rows([("  artifact", "there", "where"), *rows], right=[1])
     yield "* product of the dataset"
 
 
-def _describe_presence(one: _Made) -> str:
-    if one.planned is None:
+def _describe_presence(row: _ArtifactRow) -> str:
+    if row.planned is None:
         return "not planned"
-    if one.noun is None:
-        return "yes" if one.there else "no"
-    return f"{one.there:,} of {count_of(one.planned, one.noun)}"
+    if row.noun is None:
+        return "yes" if row.there else "no"
+    return f"{row.there:,} of {count_of(row.planned, row.noun)}"
 
 
-def _location_text(one: _Made) -> str:
-    return f"{one.location or ''}{' …' if one.planned is not None and one.planned > 1 else ''}"
+def _location_text(row: _ArtifactRow) -> str:
+    return f"{row.location or ''}{' …' if row.planned is not None and row.planned > 1 else ''}"

@@ -10,95 +10,103 @@ from dataprep_assets.errors import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.dataset import Dataset
-    from dataprep_assets.engine.staleness.rebuild import Rebuild, StillHeld
+    from dataprep_assets.engine.staleness.rebuild import HeldRetractions, Rebuild
     from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 
 
 def command(datasets: Names, json_: AsJson = False) -> int:
-    """Show what is missing, damaged or out of date, why, and what a rebuild costs.
+    """Show which artifacts are missing, damaged or out of date, the reasons, and the cost of a rebuild.
 
-    Exits with 0 if everything is up to date, else 1.
+    Exits with 0 if everything is up to date, else with 1.
     """
-    return max(tell(name, as_json=json_) for name in datasets)
+    return max(print_rebuild(name, as_json=json_) for name in datasets)
 
 
-def tell(name: str, *, as_json: bool) -> int:
+def print_rebuild(name: str, *, as_json: bool) -> int:
     """Print the artifacts that a run would build, as text or one line of JSON; return 0 if there are none, else 1.
 
     Writes nothing.
     """
-    from dataprep_assets.engine.staleness.status import retracted_left, unplanned
+    from dataprep_assets.engine.staleness.status import find_retracted_leftovers, find_unplanned_artifacts
 
     dataset = project.open_dataset(name)
     component, store, rebuild = dataset.component, dataset.store, dataset.status()
-    obsolete = [(str(artifact), store.location(artifact)) for artifact in unplanned(component.specs, store)]
-    retracted = retracted_left(component.specs, store)
+    obsolete = [
+        (str(artifact), store.location(artifact)) for artifact in find_unplanned_artifacts(component.specs, store)
+    ]
+    retracted_artifacts = find_retracted_leftovers(component.specs, store)
     if as_json:
-        leftovers = [{"artifact": str(artifact), "location": store.location(artifact)} for artifact in retracted]
-        print(json.dumps(_as_json(component, store, rebuild, obsolete) | {"retracted_in_no_plan": leftovers}))
+        leftovers = [
+            {"artifact": str(artifact), "location": store.location(artifact)} for artifact in retracted_artifacts
+        ]
+        print(json.dumps(_to_json(component, store, rebuild, obsolete) | {"retracted_in_no_plan": leftovers}))
     else:
-        _print(component, store, rebuild, obsolete, retracted)
-    return 1 if rebuild.works or rebuild.due or retracted else 0
+        _print_rebuild(component, store, rebuild, obsolete, retracted_artifacts)
+    return 1 if rebuild.works or rebuild.due or retracted_artifacts else 0
 
 
-def left_line(dataset: str, artifact: "Artifact", store: "ArtifactStore") -> str:
+def describe_leftover(dataset: str, artifact: "Artifact", store: "ArtifactStore") -> str:
     """Return the line about an obsolete artifact that holds, or may hold, retracted documents."""
     return (
-        f"no longer needed, and may hold retracted documents: {store.location(artifact)} (the next `dataprep run "
-        f"{dataset}` removes it)"
+        f"obsolete, and may contain retracted documents: {store.location(artifact)}. Run `dataprep run {dataset}` to "
+        "remove it"
     )
 
 
-def _print(
+def _print_rebuild(
     component: "Dataset",
     store: "ArtifactStore",
     rebuild: "Rebuild",
-    left: Sequence[tuple[str, str]],
-    retracted: "Sequence[Artifact]",
+    leftovers: Sequence[tuple[str, str]],
+    retracted_artifacts: "Sequence[Artifact]",
 ) -> None:
     from dataprep_assets.cli.support.rebuild_table import rebuild_lines
+    from dataprep_assets.engine.artifact.summary import describe_unread_files
 
     name = component.declaration.dataset
     if not rebuild.works and not rebuild.due:
-        print(f"{name}: " + ("nothing to build" if retracted else "everything is up to date"))
+        print(f"{name}: " + ("nothing to build" if retracted_artifacts else "everything is up to date"))
+        project.print_unless_private(describe_unread_files(component, store), f"{name}: some source files are not read")
     else:
         checks = f"nothing to build, {count_of(len(rebuild.due), 'artifact')} to check"
         print(f"{name}: {len(rebuild.works)} to build" if rebuild.works else f"{name}: {checks}")
         print()
-        for line in rebuild_lines(rebuild, project.privacy()):
+        for line in rebuild_lines(rebuild, project.current_privacy()):
             print(line)
         for downstream in _affected_artifacts(component, rebuild):
             print(f"downstream: {downstream['dataset']}/{downstream['artifact']}, built from {downstream['through']}")
-    project.tell(component.standing_lines(store), f"{name}: the previous run remains valid")
+    project.print_unless_private(component.standing_lines(store), f"{name}: the previous run remains valid")
     for leftover in _find_still_held(component, store):
         shards = count_of(leftover.partitions, leftover.noun)
         print(
-            f"still holds retracted documents: {leftover.dataset}/{leftover.artifact}, {shards} of source files from "
-            f"which {leftover.retracted_by} drops them. Retract them there as well (for a blend: remove them "
-            "from its files)"
+            f"still contains documents that were retracted from {leftover.retracted_by}: "
+            f"{leftover.dataset}/{leftover.artifact}, {shards}. Retract them from {leftover.dataset} as "
+            "well"
         )
-    for artifact, location in left:
-        print(f"no longer needed: {artifact}: {location} (`dataprep prune {name}` removes it)")
-    for unread in retracted:
-        print(left_line(name, unread, store))
+    for artifact, location in leftovers:
+        print(f"obsolete: {artifact}: {location}. Remove it with `dataprep prune {name} --yes`")
+    for unread in retracted_artifacts:
+        print(describe_leftover(name, unread, store))
 
 
-def _as_json(
-    component: "Dataset", store: "ArtifactStore", rebuild: "Rebuild", left: Sequence[tuple[str, str]]
+def _to_json(
+    component: "Dataset", store: "ArtifactStore", rebuild: "Rebuild", leftovers: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
     return {
         "dataset": component.declaration.dataset,
         **rebuild.to_json(),
         "reaches": _affected_artifacts(component, rebuild),
-        "standing": [project.privacy().text(line, "not shown") for line in component.standing_lines(store)],
+        "standing": [
+            project.current_privacy().public_text(line, "not shown") for line in component.standing_lines(store)
+        ],
         "still_held": [vars(leftover) for leftover in _find_still_held(component, store)],
-        "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in left],
+        "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in leftovers],
     }
 
 
 def _affected_artifacts(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
     """Return the artifacts of other declared datasets that depend on artifacts that a run would build."""
-    from dataprep_assets.engine.staleness.downstream import reached
+    from dataprep_assets.engine.staleness.downstream import find_affected_artifacts
 
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
     if not names:
@@ -106,26 +114,28 @@ def _affected_artifacts(component: "Dataset", rebuild: "Rebuild") -> list[dict[s
     dataset = component.declaration.dataset
     specs_by_dataset = {
         dependent_dataset.declaration.dataset: dependent_dataset.specs
-        for dependent_dataset in project.datasets_naming(dataset)
+        for dependent_dataset in project.find_datasets_naming(dataset)
     }
-    return [vars(downstream) for downstream in reached(dataset, names, specs_by_dataset)]
+    return [vars(downstream) for downstream in find_affected_artifacts(dataset, names, specs_by_dataset)]
 
 
-def _find_still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[StillHeld]":
+def _find_still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[HeldRetractions]":
     """Yield partitions of other datasets that hold documents retracted by this dataset, and the reverse.
 
     All other datasets are loaded only if this dataset dropped any document as retracted. Otherwise only datasets with a
     retraction list are loaded.
     """
-    from dataprep_assets.engine.staleness.rebuild import retracted_of, still_held
+    from dataprep_assets.engine.staleness.rebuild import count_retracted_documents, find_held_retractions
 
     dataset = component.declaration.dataset
-    ours = retracted_of(component.specs, store) if project.may_retract(dataset) else {}
-    other_datasets = project.load_others(dataset) if ours else project.datasets_retracting(dataset)
+    retracted_counts = count_retracted_documents(component.specs, store) if project.may_retract(dataset) else {}
+    other_datasets = project.load_others(dataset) if retracted_counts else project.find_datasets_retracting(dataset)
     dataset_artifacts = {
-        other_dataset.declaration.dataset: (other_dataset.specs, other_dataset.store(project.storage()))
+        other_dataset.declaration.dataset: (other_dataset.specs, other_dataset.store(project.open_storage()))
         for other_dataset in other_datasets
     }
-    yield from still_held(dataset, ours, dataset_artifacts.values())
+    yield from find_held_retractions(dataset, retracted_counts, dataset_artifacts.values())
     for name, (specs, other_store) in dataset_artifacts.items():
-        yield from still_held(name, retracted_of(specs, other_store), [(component.specs, store)])
+        yield from find_held_retractions(
+            name, count_retracted_documents(specs, other_store), [(component.specs, store)]
+        )

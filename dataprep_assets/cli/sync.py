@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -11,32 +14,46 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.arguments import AsJson, Profile, Select
+from dataprep_assets.cli.support.arguments import AsJson, Options, Select
 from dataprep_assets.errors import ConfigError, TransferError, count_of
 
+_WIDEST = 36
+"""Maximum width of a folder's name in columns, so that most lines take one row of a terminal."""
+
 if TYPE_CHECKING:
+    from dataprep_assets.execution.progress import Progress
+    from dataprep_assets.integrity.sync import SyncItem, SyncPlan
     from dataprep_assets.stores.connect import StoreAddress
 
 
 def command(
-    source: Annotated[str, typer.Argument(help="s3://bucket/prefix, gs://bucket/prefix or a folder.")],
+    source: Annotated[str, typer.Argument(help="Source: s3://bucket/prefix, gs://bucket/prefix or a folder.")],
     destination: Annotated[
         str, typer.Argument(help="Destination: s3://bucket/prefix, gs://bucket/prefix or a folder.")
     ],
-    prefix: Annotated[str, typer.Option(help="Copy only keys with this prefix, below both locations.")] = "",
+    prefix: Annotated[str, typer.Option(help="Copy only keys with this prefix. The copies keep the prefix.")] = "",
     select: Select = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be copied, and any problems in the source.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show which files would be copied, and any problems in the source. Writes nothing."
+        ),
     ] = False,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Make copied files readable only by you (0700/0600)."),
+        typer.Option("--private", help="Make the copies readable only by you (folders 0700, files 0600)."),
     ] = False,
-    source_profile: Profile = None,
-    dest_profile: Profile = None,
+    source_profile: Annotated[
+        str | None,
+        typer.Option(metavar="PROFILE", help="Use the credentials and endpoint of this AWS profile for the source."),
+    ] = None,
+    dest_profile: Annotated[
+        str | None,
+        typer.Option(metavar="PROFILE", help="Use the credentials and endpoint of this AWS profile for the copy."),
+    ] = None,
     json_: AsJson = False,
 ) -> int:
-    """Copy a dataset, a release or any prefix between two locations, and verify digests."""
+    """Copy a dataset, a release or any prefix from one location to another, and verify the digests."""
     from dataprep_assets.stores.files import private_files
 
     source_place, destination_place = (
@@ -45,7 +62,7 @@ def command(
     )
     with private_files(private or _is_closed(source_place)):
         output = _Output(as_json=json_)
-        # each copy has a separate folder, from which it resumes after being killed
+        # a separate work folder per copy, from which a killed copy resumes
         identity = hashlib.sha256(f"{source_place} {destination_place} {prefix}".encode()).hexdigest()[:16]
         work = project.work_folder() / "sync" / identity
         with nullcontext() if dry_run else _lock_alone(work, destination_place):
@@ -63,101 +80,183 @@ class _Output:
     """Output of a copy: printed lines or, with `as_json`, only the `plan` as one JSON object."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self._as_json, self.plan = as_json, dict[str, Any]()
+        self.as_json, self.plan = as_json, dict[str, Any]()
 
     def __call__(self, line: str) -> None:
-        if not self._as_json:
+        if not self.as_json:
             print(line, flush=True)
+
+    @contextmanager
+    def show_copying(self, total_bytes: int) -> Iterator["Progress"]:
+        """Show the progress of a copy as `run` does, and the lines of `print_line`; nothing with `as_json`."""
+        from dataprep_assets.execution.progress import Progress
+        from dataprep_assets.orchestration.runs.terminal import list_progress_sinks, show_progress, write_printed_lines
+
+        if self.as_json:
+            yield Progress(source_bytes=total_bytes)
+            return
+        with write_printed_lines(sys.stdout), nullcontext() if Options.quiet else show_progress(sys.stderr):
+            progress = Progress(source_bytes=total_bytes, sinks=list_progress_sinks("copying"))
+            try:
+                yield progress
+            finally:
+                progress.close()
+
+
+class _FolderLines:
+    """Lines of a copy: one per folder of the source, such as an artifact of a dataset, when its objects are copied."""
+
+    def __init__(self, plan: "SyncPlan", progress: "Progress", output: _Output) -> None:
+        self._progress, self._output, self._on_server = progress, output, plan.on_server
+        self._objects = Counter(_folder_of(item.key) for item in plan.todo)
+        self._copied, self._bytes = Counter[str](), Counter[str]()
+
+    def add_bytes(self, count: int) -> None:
+        """Count bytes that passed through this machine."""
+        self._progress.add({"source_bytes": count})
+        self._progress.show()
+
+    def add(self, item: "SyncItem") -> None:
+        """Count a copied object, and print its folder's line if it is the last one of it."""
+        folder = _folder_of(item.key)
+        self._copied[folder] += 1
+        self._bytes[folder] += item.bytes
+        if self._on_server:
+            self.add_bytes(item.bytes)
+        if self._copied[folder] == self._objects[folder]:
+            self._print("✓", folder, "green")
+
+    def fail(self) -> None:
+        """Print a line for each folder whose copy is incomplete. Its copied objects are kept."""
+        for folder, count in self._copied.items():
+            if count < self._objects[folder]:
+                self._print("✗", folder, "red")
+
+    def _print(self, mark: str, folder: str, style: str) -> None:
+        from dataprep_assets.orchestration.runs.terminal import clear_step, print_line
+        from dataprep_assets.planning.cost import format_bytes
+
+        count, total = self._copied[folder], self._objects[folder]
+        objects = count_of(total, "object") if count == total else f"{count:,} of {count_of(total, 'object')}"
+        if not self._output.as_json:
+            clear_step()
+            width = min(max(map(len, self._objects)), _WIDEST)
+            print_line(f"{mark} {folder:<{width}}  {objects}  {format_bytes(self._bytes[folder])}", style)
+
+
+def _folder_of(key: str) -> str:
+    """Return the folder of an object for the lines of a copy: the dataset and the artifact, or less."""
+    return "/".join(key.split("/")[:-1][:2]) or "."
 
 
 def _is_closed(place: "StoreAddress") -> bool:
     """Return whether a place is a private folder, or contains a private dataset."""
-    from dataprep_assets.stores.connect import LocalPlace
+    from dataprep_assets.stores.connect import LocalAddress
     from dataprep_assets.stores.files import OTHERS
 
-    if not isinstance(place, LocalPlace) or not place.root.is_dir():
+    if not isinstance(place, LocalAddress) or not place.root.is_dir():
         return False
     datasets = (entry for entry in place.root.iterdir() if not entry.name.startswith("."))
     return any(not folder.stat().st_mode & OTHERS for folder in (place.root, *datasets) if folder.is_dir())
 
 
 @contextmanager
-def _lock_alone(work: Path, here: "StoreAddress") -> Iterator[None]:
+def _lock_alone(work: Path, target_address: "StoreAddress") -> Iterator[None]:
     """Lock this folder, because two concurrent copies would mistake each other's files for their own.
 
     Raises TransferError if another command is copying in it.
     """
-    from dataprep_assets.stores.locks import own_file, try_lock
+    from dataprep_assets.stores.locks import open_own_file, try_lock
 
     work.parent.mkdir(parents=True, exist_ok=True)
-    # The lock file is next to the folder, which is removed at the end. It is never removed itself, because two commands
-    # could then hold the lock.
-    with open(work.with_suffix(".lock"), "ab", opener=own_file) as lock:
+    # The lock file is outside of the work folder, because that folder is removed at the end. The lock file itself is
+    # never removed, because two commands could then hold different locks.
+    with open(work.with_suffix(".lock"), "ab", opener=open_own_file) as lock:
         if not try_lock(lock, required=False):
             raise TransferError(
-                f"{here.url}: another `dataprep sync` is copying to this location. Run again when it has finished"
+                f"{target_address.url}: another `dataprep sync` is copying to this location. Run again when it has "
+                "finished"
             )
         yield
 
 
 def _sync(
-    there: "StoreAddress",
-    here: "StoreAddress",
+    source_address: "StoreAddress",
+    target_address: "StoreAddress",
     prefix: str,
     select: tuple[str, ...],
-    say: _Output,
+    output: _Output,
     work: Path,
     *,
     dry_run: bool,
 ) -> None:
+    """Copy a prefix from the source to the target; with `dry_run`, only plan and print it."""
     from dataprep_assets.integrity.receipt import NAME
-    from dataprep_assets.integrity.sync import MANIFEST, Sync, SyncItem
+    from dataprep_assets.integrity.sync import MANIFEST, Sync
     from dataprep_assets.serving.window.release import MANIFEST as RELEASE
-    from dataprep_assets.stores.connect import consumer_lines, server_between
+    from dataprep_assets.stores.connect import find_common_server, list_consumer_lines
 
-    # a release is copied by its manifest, which lists all of its files; with globs it is copied like other files
-    if not select and there().head(f"{prefix}{RELEASE}") is not None:
-        _sync_release(there, here, prefix, work, say, dry_run=dry_run)
+    # A release is copied by its manifest, which lists all of its files. With globs, it is copied like other files.
+    if not select and source_address().head(f"{prefix}{RELEASE}") is not None:
+        _sync_release(source_address, target_address, prefix, work, output, dry_run=dry_run)
         return
-    if there().head(NAME) is not None:
+    if source_address().head(NAME) is not None:
         raise ConfigError(
-            f"{there.url}: cannot copy a single artifact, because the manifest is written next to it. Copy its parent "
-            "folder with --select 'NAME/**'"
+            f"{source_address.url}: cannot copy a single artifact, because the copy needs a manifest next to it. Copy "
+            "its parent folder with --select 'NAME/**'"
         )
     copying = Sync(
-        source=there(),
-        destination=here(),
+        source=source_address(),
+        destination=target_address(),
         work=work,
         prefix=prefix,
         select=select,
-        server=server_between(there, here),
+        server=find_common_server(source_address, target_address),
     )
     plan = copying.plan()
-    say.plan = {"bytes": plan.bytes, "on_server": plan.on_server, "notes": list(plan.findings)}
-    say.plan["objects"] = [asdict(item) for item in plan.items]
+    output.plan = {"bytes": plan.bytes, "on_server": plan.on_server, "notes": list(plan.findings)}
+    output.plan["objects"] = [asdict(item) for item in plan.items]
     for finding in plan.findings:
-        say(f"note: {finding}")
+        output(f"note: {finding}")
     for item in plan.items if dry_run else ():
-        say(f"{item.action:<8}{item.bytes:>18,} B  {item.key} ({item.why})")
+        output(f"{item.action:<8}{item.bytes:>18,} B  {item.key} ({item.why})")
     how = "on the server" if plan.on_server else "through this machine"
     size = f"{count_of(plan.bytes, 'byte')}, about {count_of(plan.requests, 'request')}, {how}"
-    say(f"{count_of(len(plan.items), 'object')}, {len(plan.todo)} to copy: {size}")
+    output(f"{count_of(len(plan.items), 'object')}, {len(plan.todo)} to copy: {size}")
     if dry_run:
         return
     if not plan.items:
-        raise ConfigError(f"{there.url}: nothing to copy. Check the prefix and --select")
+        raise ConfigError(f"{source_address.url}: nothing to copy. Check the prefix and --select")
 
-    def show(item: SyncItem) -> None:
-        say(f"copied {item.bytes:>18,} B  {item.key}")
+    began = time.monotonic()
+    with output.show_copying(plan.bytes) as progress:
+        lines = _FolderLines(plan, progress, output)
+        try:
+            copied_count = copying.run(plan, lines.add, lines.add_bytes)
+        except BaseException:
+            lines.fail()
+            raise
+    output(_describe_copy(copied_count, "object", plan.bytes, began))
+    output(f"Copy complete, digests match: {target_address.url}/{MANIFEST}")
+    for line in list_consumer_lines(target_address):
+        output(line)
 
-    copying.run(plan, show)
-    say(f"Copy complete, digests match: {here.url}/{MANIFEST}")
-    for line in consumer_lines(here):
-        say(line)
+
+def _describe_copy(count: int, noun: str, copied_bytes: int, began: float) -> str:
+    from dataprep_assets.planning.cost import format_bytes
+
+    seconds = time.monotonic() - began
+    return f"Copied {count_of(count, noun)} ({format_bytes(copied_bytes)}) in {seconds:,.1f} s"
 
 
 def _sync_release(
-    source: "StoreAddress", destination: "StoreAddress", prefix: str, scratch: Path, say: _Output, *, dry_run: bool
+    source: "StoreAddress",
+    destination: "StoreAddress",
+    prefix: str,
+    scratch: Path,
+    output: _Output,
+    *,
+    dry_run: bool,
 ) -> None:
     """Copy a release: compare every file with the manifest, and copy the manifest last."""
     from dataprep_assets.pipelines.release.migration import migrate, plan_migration
@@ -168,17 +267,30 @@ def _sync_release(
         release.ReleaseLocation(address(), prefix) for address in (source, destination)
     )
     plan = plan_migration(source_release, destination_release)
-    todo = {file.key for file in plan.todo}
-    say.plan = {"bytes": plan.bytes, "on_server": False, "release": plan.release.digest, "notes": []}
-    say.plan["objects"] = [
-        {"key": file.key, "bytes": file.bytes, "sha256": file.sha256, "action": "copy" if file.key in todo else "skip"}
+    missing_keys = {file.key for file in plan.todo}
+    output.plan = {"bytes": plan.bytes, "on_server": False, "release": plan.release.digest, "notes": []}
+    output.plan["objects"] = [
+        {
+            "key": file.key,
+            "bytes": file.bytes,
+            "sha256": file.sha256,
+            "action": "copy" if file.key in missing_keys else "skip",
+        }
         for file in plan.release.files
     ]
     for line in plan.lines:
-        say(line)
+        output(line)
     if dry_run:
         return
-    migrate(plan, source_release, destination_release, scratch)
-    say(f"Copy complete, digests match: {destination_release}/{release.MANIFEST}")
+    began = time.monotonic()
+    with output.show_copying(plan.bytes) as progress:
+
+        def add_bytes(count: int) -> None:
+            progress.add({"source_bytes": count})
+            progress.show()
+
+        migrate(plan, source_release, destination_release, scratch, add_bytes)
+    output(_describe_copy(len(plan.todo), "file", plan.bytes, began))
+    output(f"Copy complete, digests match: {destination_release}/{release.MANIFEST}")
     for line in [*consumer_environment(destination), consumer_code(destination_release)]:
-        say(line)
+        output(line)

@@ -21,7 +21,7 @@ import typer
 from dataprep_assets.cli.support import project
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.execution.watch import die_with_parent
-from dataprep_assets.stores.locks import own_file
+from dataprep_assets.stores.locks import open_own_file
 
 if TYPE_CHECKING:
     from dataprep_assets.cli.support.health import Health
@@ -37,16 +37,16 @@ _DAEMON = "from importlib.metadata import entry_points as e; e(group='console_sc
 
 def command(
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Other machines can reach every address except loopback.")
+        str, typer.Option(help="Listen on this address. Other machines can reach every address except loopback.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 3000,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Listen on this port.")] = 3000,
 ) -> int:
     """Start the Dagster UI and daemon for this project (like `dg dev`)."""
     import yaml  # type: ignore[import-untyped]
 
     from dataprep_assets.cli.support.health import Health
 
-    # also SIGINT, because a shell ignores it in background processes of a script
+    # SIGINT needs a handler too, because a shell ignores it in a script's background processes
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     open_project = project.current_project()
@@ -54,19 +54,19 @@ def command(
     _require_free(host, port)
     print("Starting Dagster's UI …", flush=True)
     with open_project.instance():
-        pass  # this only limits the pools before the first run
-    # because the project may not be installed
-    below = str(project_paths.defs.parents[project_paths.defs_module.count(".")])
-    path = os.pathsep.join([below, *filter(None, [os.environ.get("PYTHONPATH")])])
+        pass  # opening the instance limits its pools before the first run
+    # added to the module path, because the project may not be installed
+    defs_folder = str(project_paths.defs.parents[project_paths.defs_module.count(".")])
+    path = os.pathsep.join([defs_folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"PYTHONPATH": path, "DAGSTER_HOME": str(open_project.home)}
     code = ["-m", project_paths.target_module, "-d", str(project_paths.root), "--location-name", project_paths.location]
     # one file per port, because only one server can use a port
     log = open_project.home / f"ui-{port}.log"
     print(f"log of Dagster's processes: {log}", flush=True)
-    # only the owner can access this folder, which protects the socket, because gRPC requires no password
+    # gRPC has no password, so the socket is in a folder that only the owner can access
     with (
         tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder,
-        _services(environment, project_paths.root, log) as services,
+        _start_services(environment, project_paths.root, log) as services,
     ):
         socket, workspace = Path(folder, "code"), Path(folder, "workspace.yaml")
         served = {"location_name": project_paths.location, "host": "localhost", "socket": str(socket)}
@@ -78,24 +78,24 @@ def command(
         workspace_option = ["-w", str(workspace)]
         services.start("webserver", "-m", "dataprep_assets.webserver", "-h", host, "-p", str(port), *workspace_option)
         services.start("daemon", "-c", _DAEMON, "run", *workspace_option)
-        _report(Health(host, port), services, log)
+        _report_until_end(Health(host, port), services, log)
     return 0
 
 
-def _report(health: "Health", services: "_Services", log: Path) -> None:
+def _report_until_end(health: "Health", services: "_Services", log: Path) -> None:
     """Print the address once it answers, then each new problem, until a service ends or Ctrl-C is pressed."""
-    before: set[str] | None = None
+    previous_problems: set[str] | None = None
     while True:
         if (problems := health.problems()) is not None:
-            if before is None:
+            if previous_problems is None:
                 print(f"Serving at {health.url}; press Ctrl-C to stop", flush=True)
             for problem in problems:
-                if before is None or problem not in before:
+                if previous_problems is None or problem not in previous_problems:
                     print(f"ui: {problem}; see {log}", file=sys.stderr)
-            before = set(problems)
+            previous_problems = set(problems)
         checked_at = time.monotonic()
         services.look()
-        while before is not None and time.monotonic() - checked_at < _ASK_SECONDS:
+        while previous_problems is not None and time.monotonic() - checked_at < _ASK_SECONDS:
             services.look()
 
 
@@ -104,7 +104,7 @@ def _require_free(host: str, port: int) -> None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as tried:
-            # like the webserver, ignore connections of an ended process that the kernel still keeps
+            # accept a port that the kernel still reserves for connections of an ended process, as the webserver does
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)
     except OSError as error:
@@ -114,12 +114,12 @@ def _require_free(host: str, port: int) -> None:
 
 
 @contextmanager
-def _services(environment: Mapping[str, str], folder: Path, log: Path) -> "Iterator[_Services]":
-    """Start processes that work in a folder and end them with this context; Ctrl-C and SIGTERM end it with one line.
+def _start_services(environment: Mapping[str, str], folder: Path, log: Path) -> "Iterator[_Services]":
+    """Start processes that work in a folder and stop them with this context; Ctrl-C and SIGTERM stop it with one line.
 
     Their output overwrites the log.
     """
-    with open(log, "wb", opener=partial(own_file, mode=0o600)) as output:
+    with open(log, "wb", opener=partial(open_own_file, mode=0o600)) as output:
         os.fchmod(output.fileno(), 0o600)  # a log of an earlier start may have different permissions
         services = _Services({**os.environ, **environment}, folder, output)
         try:
@@ -128,13 +128,15 @@ def _services(environment: Mapping[str, str], folder: Path, log: Path) -> "Itera
             pass
         finally:
             services.end()
-    # a terminal shows `^C` on this line, so start a new one
+    # the terminal shows `^C` on the current line, so start a new one
     print("\n" * sys.stdout.isatty() + "Stopped the UI", flush=True)
 
 
 class _Services:
+    """Child processes that run until the command ends."""
+
     def __init__(self, environment: Mapping[str, str], folder: Path, log: BinaryIO) -> None:
-        # Dagster's commands load the `.env` of their working directory
+        # start in the project's folder, because Dagster's commands load the `.env` of their working directory
         self._environment, self._folder, self._log = environment, folder, log
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -159,7 +161,7 @@ class _Services:
                 raise DataprepError(f"ui: the {name} ended with exit code {code}; see {self._log.name}")
 
     def end(self) -> None:
-        """End the services in reverse order; kill a service that exceeds the time limit, or at a second Ctrl-C."""
+        """Stop the services in reverse order; kill a service that exceeds the time limit, or at a second Ctrl-C."""
         for name, process in reversed(self._running.items()):
             process.terminate()
             try:

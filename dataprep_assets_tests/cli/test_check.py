@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.samples import SAMPLE
 
 pytestmark = pytest.mark.slow
@@ -94,7 +95,7 @@ def test_every_mistake_of_every_declaration_is_told_with_its_line(project: Path)
     assert empty.startswith("14: splits.val: valid/** matches none of the ")
     (short,) = lines(project, "short", told)
     assert short.startswith(
-        "24: val: it has fewer tokens than one sample of 512, and StreamingDataset cannot open an empty dataset"
+        "24: val: has fewer tokens than one sample of 512, and StreamingDataset cannot open an empty dataset"
     )
     assert lines(project, "enough", told) == []
     assert len(lines(project, "wrong", told)) >= 2
@@ -106,6 +107,8 @@ def test_every_mistake_of_every_declaration_is_told_with_its_line(project: Path)
 def test_one_that_is_right_or_has_hints_alone_is_no_failure(project: Path) -> None:
     done = dataprep(project, "--project", str(project), "check", "sample_corpus", "turn", "no_split")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "3 declarations: no errors found"), done.stderr
+    (separator,) = (line for line in done.stdout.splitlines() if line.startswith("no_split: "))
+    assert_names(separator, "'<|endoftext|>'", 4094, "after")
 
 
 def test_a_run_begins_with_the_check_and_builds_nothing(project: Path) -> None:

@@ -42,7 +42,11 @@ CASES: dict[str, tuple[dict[str, bytes], str, bool]] = {
     "gzip_without_ending": ({"z.jsonl": gzip.compress(GOOD)}, "", False),
     "plain_with_ending": ({"z.jsonl.gz": GOOD * 2}, "", False),
     "utf16": ({"z.jsonl": GOOD.decode().encode("utf-16")}, "", False),
-    "utf16_without_mark": ({"z.jsonl": GOOD.decode().encode("utf-16-le")}, "z.jsonl: it is text in UTF-16LE", False),
+    "utf16_without_mark": (
+        {"z.jsonl": GOOD.decode().encode("utf-16-le")},
+        "z.jsonl: the file is text in UTF-16LE",
+        False,
+    ),
     "pretty": ({"z.json": json.dumps({"text": "a"}, indent=1).encode()}, "jq -c .", False),
     "under_a_key": ({"z.json": json.dumps({"data": [{"text": "a"}]}).encode()}, "jq -c '.KEY[]'", False),
     "cp1252": ({"z.jsonl": '{"text": "café"}\n'.encode("cp1252") * 5}, "iconv -f CP1252", False),

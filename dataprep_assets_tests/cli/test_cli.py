@@ -14,6 +14,7 @@ from dataprep_assets.execution.pool import ENGINES
 from dataprep_assets_tests.cli.commands import dataprep, environment
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
+from dataprep_assets_tests.messages import assert_names
 
 pytestmark = pytest.mark.slow
 
@@ -28,14 +29,15 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_run_prints_the_table_the_checks_and_where_things_are(ran: tuple[Path, str]) -> None:
     _, out = ran
-    for column in ("shards", "documents", "tokens", "size", "tokens/s per core"):
+    for column in ("shards", "documents", "tokens", "size"):
         assert column in out
+    assert "tokens/s per core" not in out, "the time of a small build is mostly the start of processes"
     assert "checks: 88 of 88 passed" in out
     assert "engine: fastokens" in out
     for name in ("train.bin", "val.bin", "test.bin", "meta.pkl"):
         assert name in out
     assert f"  nanoGPT: data_dir = '{ran[0]}/artifacts/sample_corpus/nanogpt_bins'" in out
-    assert out.splitlines()[-1] == "see it: make ui, then open http://127.0.0.1:3000"
+    assert_names(out.splitlines()[-1], "make ui", "http://127.0.0.1:3000")
 
 
 def test_show_ends_as_the_run_did_and_list_tells_what_was_run(
@@ -75,7 +77,7 @@ def test_status_and_verify_agree_that_all_is_well(ran: tuple[Path, str]) -> None
     assert dataprep(folder, "status", "sample_corpus").returncode == 0
     verified = dataprep(folder, "verify")
     assert verified.returncode == 0
-    assert "all match their receipts" in verified.stdout
+    assert "DAMAGED" not in verified.stdout
 
 
 def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> None:
@@ -85,16 +87,17 @@ def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> 
     path.write_bytes(good[:1000] + bytes([good[1000] ^ 1]) + good[1001:])
     verified = dataprep(folder, "verify")
     assert verified.returncode == 1
-    assert "DAMAGED sample_corpus/token_bins/train-00001: tokens.bin: sha256" in verified.stdout
+    assert "DAMAGED sample_corpus/token_bins/train-00001: tokens.bin: " in verified.stdout
+    assert verified.stdout.splitlines()[-1].startswith("Run `dataprep run sample_corpus`")
     status = dataprep(folder, "status", "sample_corpus")
     assert status.returncode == 1
     heading, _, columns, cause, row, *_ = status.stdout.splitlines()
     assert heading == "sample_corpus: 1 to build", "it comes back as it was, so nothing follows"
     assert columns.split() == ["artifact", "count", "partitions", "source", "tokens", "time"]
-    assert cause.startswith("damaged: tokens.bin: sha256")
+    assert cause.startswith("damaged: tokens.bin: changed after it was built")
     assert row.startswith("  token_bins_train")
     assert "  train-00001  " in row
-    assert "never timed here" not in status.stdout
+    assert "not timed here" not in status.stdout
     stamps = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
     tried = dataprep(folder, "run", "sample_corpus", "--dry-run")
     assert (tried.returncode, tried.stdout) == (1, status.stdout)
@@ -111,10 +114,10 @@ def test_what_is_in_no_plan_is_listed_and_goes_with_yes_alone(ran: tuple[Path, s
     shutil.copytree(bins / "val-00000", bins / "val-00009")
     told = dataprep(folder, "status", "sample_corpus")
     assert told.returncode == 0, "nothing is to be built"
-    assert "no longer needed: sample_corpus/token_bins/val-00009" in told.stdout
+    assert "obsolete: sample_corpus/token_bins/val-00009" in told.stdout
     listed = dataprep(folder, "prune", "sample_corpus")
     assert listed.returncode == 0
-    assert "no longer needed: sample_corpus/token_bins/val-00009: " in listed.stdout
+    assert "obsolete: sample_corpus/token_bins/val-00009: " in listed.stdout
     assert "Dry run" in listed.stdout
     assert (bins / "val-00009" / "receipt.json").exists()
     removed = dataprep(folder, "prune", "sample_corpus", "--yes")
@@ -139,7 +142,7 @@ def test_shards_can_be_spread_over_processes(ran: tuple[Path, str], tmp_path: Pa
 def test_plan_tells_the_cost_before_anything_is_made_and_writes_nothing(tmp_path: Path) -> None:
     done = dataprep(tmp_path, "plan", "sample_corpus", "--cores", "16", "--bandwidth", "1e6", "--runs-at-a-time", "2")
     assert done.returncode == 0, done.stderr
-    assert "sample_corpus: 16 cores, 1.0 MB/s, 2 runs at a time" in done.stdout
+    assert_names(done.stdout, "sample_corpus", 16, "1.0", "MB/s", 2)
     for word in ("train", "transfer", "tokenizing", "orchestration", "expected", "disk", "requests"):
         assert f"\n{word} " in done.stdout
     for engine in ENGINES:
@@ -151,7 +154,7 @@ def test_plan_tells_the_cost_before_anything_is_made_and_writes_nothing(tmp_path
 def test_plan_takes_its_rates_from_what_is_there(ran: tuple[Path, str]) -> None:
     done = dataprep(ran[0], "plan", "sample_corpus")
     assert done.returncode == 0, done.stderr
-    assert "measured on 5 finished shards" in done.stdout
+    assert_names(done.stdout, "5 finished shards")
     tokens = sum(
         json.loads(path.read_bytes())["ledger"]["tokens"]
         for path in (ran[0] / "artifacts" / "sample_corpus" / "token_bins").glob("*/receipt.json")
@@ -168,7 +171,7 @@ def test_plan_of_a_release_has_its_npy_shards(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("dataset", "what"),
     [
-        ("sample_notes", "only the cost of corpora, releases and pretraining blends"),
+        ("sample_notes", "costs can be estimated only for corpora, releases and pretraining blends"),
         ("sample_blend_pretrain", "`blend_plan`"),
     ],
 )
@@ -199,12 +202,14 @@ def test_what_is_made_of_a_dataset_that_failed_is_left_and_nothing_else(
         for name, others in made_of.items()
     ]
     monkeypatch.setattr(run, "_open_sound", lambda _: datasets)
-    monkeypatch.setattr(run, "_run", lambda dataset, *_: {"notes": 1, "other": 0}[dataset.name])
+    monkeypatch.setattr(run, "_run_dataset", lambda dataset, *_, **__: {"notes": 1, "other": 0}[dataset.name])
     assert main(["run", *made_of]) == 1
-    assert capsys.readouterr().err.splitlines() == [
-        "mixed: not built, because its input notes was not built",
-        "run: not built, because its input mixed was not built",
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        "mixed: not built, because notes was not built",
+        "run: not built, because mixed was not built",
     ]
+    assert said.out.splitlines()[-1].endswith("`dataprep run notes mixed run` again")
 
 
 def test_a_folder_is_tried_and_is_ready(tmp_path: Path) -> None:
@@ -221,7 +226,7 @@ def test_a_reader_tries_a_place_and_writes_nothing(
     there = tmp_path / "store"
     there.mkdir()
     assert main(["preflight", "--read-only", str(there)]) == 1
-    assert "no objects found to read. Check the bucket and prefix" in capsys.readouterr().out
+    assert_names(capsys.readouterr().out, "Check", "bucket", "prefix")
     (there / "release.json").write_bytes(b"{}")
     assert main(["preflight", "--read-only", str(there)]) == 0
     said = capsys.readouterr().out
@@ -239,8 +244,8 @@ def test_a_store_that_cannot_be_reached_says_what_to_fix_and_no_secret(moto: str
     done = dataprep(tmp_path, "preflight", "s3://no-such-bucket/x", **secrets, DATAPREP_ENDPOINT_URL=moto)
     assert done.returncode == 1
     assert "FAILED  credentials and list" in done.stdout
-    assert "bucket no-such-bucket does not exist" in done.stdout
-    assert "not ready: 9 of these" in done.stdout
+    assert_names(done.stdout, "no-such-bucket")
+    assert "not ready: 9 of the steps" in done.stdout
     for secret in secrets.values():
         assert secret not in done.stdout + done.stderr
     half = dataprep(tmp_path, "preflight", "s3://bucket/x", R2_DATASET_READ_ACCESS_KEY_ID="CANARYKEYID0123456789")
@@ -258,13 +263,13 @@ def test_a_dataset_is_copied_to_a_bucket_and_verified_there(ran: tuple[Path, str
     assert tried.returncode == 0, tried.stderr
     assert "6 objects, 6 to copy" in tried.stdout
     assert "copy" in tried.stdout
-    assert "train.bin (not there)" in tried.stdout
+    assert "train.bin (missing at" in tried.stdout
     done = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", **reached)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "DATASET_BINS_PATH=copies"
     assert SECRET not in done.stdout
     again = dataprep(tmp_path, "sync", source, there, "--prefix", "sample_corpus/nanogpt_bins/", **reached)
-    assert "6 objects, 0 to copy: 0 bytes" in again.stdout
+    assert_names(again.stdout, 6, 0)
     verified = dataprep(tmp_path, "verify", there, **reached)
     assert verified.returncode == 0, verified.stdout
     assert "1 artifact," in verified.stdout
@@ -276,4 +281,4 @@ def test_a_missing_variable_of_the_storage_is_named(
 ) -> None:
     monkeypatch.setenv("DATAPREP_STORAGE", "gcs")
     assert main(["status", "sample_corpus"]) == 2
-    assert "DATAPREP_BUCKET: not set" in capsys.readouterr().err
+    assert "needs DATAPREP_BUCKET" in capsys.readouterr().err

@@ -13,17 +13,22 @@ from dataprep_assets.project_template import write_project
 SECRET = "canary-secret-value-0123456789"
 KEYS = {"R2_DATASET_WRITE_ACCESS_KEY_ID": "CANARYKEYID0123456789", "R2_DATASET_WRITE_SECRET_ACCESS_KEY": SECRET}
 R2 = {"DATAPREP_STORAGE": "r2", "DATAPREP_BUCKET": "b", "DATAPREP_ENDPOINT_URL": "http://127.0.0.1:9", **KEYS}
-MOST_LINES = 6
+MAX_LINES = 6
 RUN, STATUS = ["run", "sample_corpus"], ["status", "sample_corpus"]
 VERIFY = ["verify"]  # reads nothing but the storage
 
 # what is typed, the variables (HERE is the folder of the files below), the exit code, what is said
 CASES = [
     (VERIFY, {"DATAPREP_STORAGE": "tape"}, 2, "DATAPREP_STORAGE: unknown kind 'tape'. Available: local, gcs, r2, s3"),
-    (VERIFY, {"DATAPREP_STORAGE": "gcs"}, 2, "DATAPREP_BUCKET: not set; DATAPREP_STORAGE=gcs needs it"),
-    (VERIFY, {"DATAPREP_STORAGE": "s3"}, 2, "DATAPREP_BUCKET: not set (or R2_DATASET_BUCKET_NAME)"),
-    (VERIFY, {**R2, "DATAPREP_ENDPOINT_URL": ""}, 2, "DATAPREP_ENDPOINT_URL: not set (or R2_DATASET_ACCOUNT_ID)"),
-    (VERIFY, {**R2, **dict.fromkeys(KEYS, "")}, 2, "R2_DATASET_WRITE_ACCESS_KEY_ID: not set; DATAPREP_STORAGE=r2"),
+    (VERIFY, {"DATAPREP_STORAGE": "gcs"}, 2, "DATAPREP_STORAGE=gcs needs DATAPREP_BUCKET"),
+    (VERIFY, {"DATAPREP_STORAGE": "s3"}, 2, "DATAPREP_STORAGE=s3 needs DATAPREP_BUCKET (or R2_DATASET_BUCKET_NAME)"),
+    (VERIFY, {**R2, "DATAPREP_ENDPOINT_URL": ""}, 2, "needs DATAPREP_ENDPOINT_URL (or R2_DATASET_ACCOUNT_ID)"),
+    (
+        VERIFY,
+        {**R2, **dict.fromkeys(KEYS, "")},
+        2,
+        "DATAPREP_STORAGE=r2 needs credentials. Set R2_DATASET_WRITE_ACCESS_KEY_ID",
+    ),
     (
         VERIFY,
         {**R2, "R2_DATASET_WRITE_SECRET_ACCESS_KEY": ""},
@@ -34,7 +39,7 @@ CASES = [
         VERIFY,
         {**R2, "DATAPREP_ENDPOINT_URL": "", "R2_DATASET_ACCOUNT_ID": "https://a.b"},
         2,
-        "R2_DATASET_ACCOUNT_ID: must contain only letters and digits, not a URL",
+        "R2_DATASET_ACCOUNT_ID: must contain only letters and digits. Set the account ID",
     ),
     (VERIFY, {**R2, "DATAPREP_ENDPOINT_URL": "minio:9000"}, 2, "DATAPREP_ENDPOINT_URL: must be http(s)://host[:port]"),
     (VERIFY, {**R2, "DATAPREP_ENDPOINT_URL": "http://exa mple"}, 2, "DATAPREP_ENDPOINT_URL: must be http(s)://host"),
@@ -57,8 +62,8 @@ CASES = [
         2,
         "gs://b: no usable Google credentials (DefaultCredentialsError). Set GOOGLE_APPLICATION_CREDENTIALS",
     ),
-    (VERIFY, {"DATAPREP_CACHE_BYTES": "10GB"}, 2, "DATAPREP_CACHE_BYTES: '10GB' is not a number of bytes"),
-    (VERIFY, {"DATAPREP_CACHE_BYTES": "0"}, 2, "DATAPREP_CACHE_BYTES: '0' is not a number of bytes"),
+    (VERIFY, {"DATAPREP_CACHE_BYTES": "10GB"}, 2, "DATAPREP_CACHE_BYTES='10GB': must be a number of bytes"),
+    (VERIFY, {"DATAPREP_CACHE_BYTES": "0"}, 2, "DATAPREP_CACHE_BYTES='0': must be a number of bytes"),
     (
         VERIFY,
         {"DATAPREP_ROOT": "s3://b/x"},
@@ -84,11 +89,11 @@ CASES = [
         "DATAPREP_CACHE: '~no_such_user': the home folder of `~no_such_user` is unknown",
     ),
     (VERIFY, {}, 2, "no artifacts found to verify"),
-    (["verify", "http://x/y"], {}, 2, "'http://x/y' is not a storage URL; use s3://bucket/prefix, gs://"),
+    (["verify", "http://x/y"], {}, 2, "'http://x/y' is not a storage URL. Use s3://bucket/prefix, gs://"),
     (["verify", f"s3://k:{SECRET}@b/x"], {}, 2, "a storage URL contains credentials"),
     (["sync", "s3://", "HERE/copy"], {}, 2, "'s3://' is not a storage URL"),
-    (["diff", "HERE/nowhere", "HERE/nowhere"], {}, 2, "nowhere: no lock file or folder"),
-    (["init", "HERE/file"], {}, 2, "file: exists already and is not empty. Name a new folder"),
+    (["diff", "HERE/nowhere", "HERE/nowhere"], {}, 2, "nowhere: no such lock file or folder"),
+    (["init", "HERE/file"], {}, 2, "file: already exists and is not empty. Choose a new folder"),
     (["init", "HERE/json"], {}, 2, "json: json is a module of Python's standard library. "),
     (["init", "/proc/nowhere/my-data"], {}, 1, "/proc/nowhere: No such file or directory"),
     (
@@ -118,7 +123,7 @@ CASES = [
         STATUS,
         {"DATAPREP_PROJECT": "/nowhere"},
         2,
-        "/nowhere: not a project: found no pyproject.toml with [tool.dg.project]",
+        "/nowhere: not a project: no pyproject.toml with [tool.dg.project] found",
     ),
     (
         STATUS,
@@ -127,7 +132,7 @@ CASES = [
         "DATAPREP_PROJECT: '~no_such_user': the home folder of `~no_such_user` is unknown",
     ),
     (STATUS, {"DATAPREP_PROJECT": "HERE/no_toml"}, 2, "no_toml/pyproject.toml: invalid TOML: Expected ']'"),
-    (STATUS, {"DATAPREP_PROJECT": "HERE/no_package"}, 2, "no_package: no folder nowhere/defs"),
+    (STATUS, {"DATAPREP_PROJECT": "HERE/no_package"}, 2, "no_package: pyproject.toml names the folder nowhere/defs"),
     (STATUS, {"DATAPREP_PROJECT": "HERE/no_module"}, 2, "[tool.dg.project] must set `root_module` or `defs_mod"),
 ]
 
@@ -211,7 +216,7 @@ def test_what_is_wrong_is_said_in_a_few_lines(
     assert main([word.replace("HERE", str(here)) for word in typed]) == code
     told = capsys.readouterr()
     assert said in told.err
-    assert len((told.out + told.err).splitlines()) <= MOST_LINES
+    assert len((told.out + told.err).splitlines()) <= MAX_LINES
     assert "Traceback" not in told.err
     assert SECRET not in told.out + told.err
     assert not (here / "environment_project" / ".dataprep").exists(), "nothing was built"

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from dataprep_assets.cli import _app, main
-from dataprep_assets.engine.trace.trace import Question
+from dataprep_assets.engine.trace.trace import TraceQuery
 from dataprep_assets.errors import ConfigError
 
 OPTIONS = {
@@ -36,7 +36,7 @@ def test_a_wrong_word_leads_to_the_help_of_its_command(
 
 def test_a_question_names_only_options_that_exist() -> None:
     with pytest.raises(ConfigError) as raised:
-        Question()
+        TraceQuery()
     ways = str(raised.value).removeprefix("trace: use exactly one of ").split(", ")
     named = [re.findall(r"--[a-z-]+", way) or ["--" + way.replace("_", "-")] for way in ways]
     assert {option for (option,) in named} <= OPTIONS

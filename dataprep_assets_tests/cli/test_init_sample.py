@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dataprep_assets.declarations import read_component
 from dataprep_assets.project_template import Sample
 from dataprep_assets_tests.cli.commands import dataprep
 
@@ -26,6 +27,11 @@ def test_the_declarations_of_each_sample_are_sound_in_a_project_of_their_own(tmp
     assert "dataprep_assets" not in (root / "README.md").read_text().partition("```")[2].partition("dg scaffold")[0]
     declared = "".join(path.read_text() for path in root.rglob("defs.yaml"))
     assert "../../../../.dataprep" not in declared, "outside of the project"
+    component = read_component(root / root.name / "defs" / names[-1] / "defs.yaml")
+    readme = (root / "README.md").read_text().splitlines()
+    (scaffold,) = (line for line in readme if line.startswith("dg scaffold"))
+    assert scaffold.split()[3] == f"dataprep_assets.components.{component}"
+    assert f"dataprep run {' '.join(names)}" in readme
 
 
 @pytest.mark.slow
@@ -41,6 +47,7 @@ def test_an_unknown_sample_is_told_with_those_that_there_are(tmp_path: Path) -> 
     done = dataprep(tmp_path, "init", str(tmp_path / "begun"), "--sample", "chat")
     assert done.returncode == 2
     assert all(f"'{one.value}'" in done.stderr for one in Sample)
+    assert "Value error" not in done.stderr
     assert not (tmp_path / "begun").exists()
 
 

@@ -13,6 +13,7 @@ import pytest
 import zstandard
 
 from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.samples import SAMPLE
 
 pytestmark = pytest.mark.slow
@@ -34,14 +35,14 @@ attributes:
 """
 OWN_FORMAT = '''"""A format of somebody else's: the text of each line reversed."""
 
-from dataprep_assets.sources.readers.input_format import Found, InputFormat, RowByRow
+from dataprep_assets.sources.readers.input_format import FoundRow, InputFormat, SequentialReader
 
 
-class Reversed(RowByRow):
+class Reversed(SequentialReader):
     def _find_rows(self):
         data, byte = b"".join(self._under), 0
         for row, line in enumerate(data.split(b"\\x00"), 1):
-            yield Found(row, byte, len(line), {"text": line.decode()[::-1]})
+            yield FoundRow(row, byte, len(line), {"text": line.decode()[::-1]})
             byte += len(line) + 1
 
 
@@ -140,12 +141,12 @@ def test_bad_records_are_named_with_file_and_row_or_dropped_and_traced(project: 
         assert done.returncode == 1
         said = "train/b.csv: row 40, byte "
         assert said in done.stderr, done.stderr
-        assert "bad_csv (3 fields, but the header has 2)" in done.stderr
+        assert_names(done.stderr, "bad_csv", 3, 2)
         yaml.write_text(declared + "  bad_records: {policy: drop, budget: 0.1}\n")
         done = dataprep(project, "run", "everything", project=project)
         assert done.returncode == 0, done.stderr + done.stdout
         told = dataprep(project, "trace", "everything", "--file", "train/b.csv", "--row", "40", project=project)
-        assert "was dropped as bad_csv (3 fields, but the header has 2)" in told.stderr + told.stdout
+        assert_names(told.stderr + told.stdout, "bad_csv", 3, 2)
         whole_again = dataprep(project, "verify", project=project)
         assert whole_again.returncode == 0, whole_again.stdout
     finally:
@@ -156,7 +157,7 @@ def test_bad_records_are_named_with_file_and_row_or_dropped_and_traced(project: 
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ("  csv", "  text_field: body\n  csv", "`text_field: body`: none of the first 403 rows of split train, from"),
+        ("  csv", "  text_field: body\n  csv", "`text_field: body`: split train (first file: "),
         ('csv_delimiter: ";"', 'csv_delimiter: ";;"', "csv_delimiter"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.cli.nested_project import nested_project, write_corpus
+from dataprep_assets_tests.messages import assert_names
 
 pytestmark = pytest.mark.slow
 LOCATION = """
@@ -64,8 +65,8 @@ def test_every_command_takes_the_name_that_the_declaration_has(project: Path) ->
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("first", "'first' is a folder, not a dataset name. Its dataset is 'd00'"),
-        ("team/eu/second/", "not a dataset name. Its dataset is 'd01'"),
+        ("first", "'first' is a folder, not a dataset. Use the name of its dataset, 'd00'"),
+        ("team/eu/second/", "not a dataset. Use the name of its dataset, 'd01'"),
         ("d000", "unknown dataset 'd000'; did you mean 'd00'?"),
         ("xyz", "unknown dataset 'xyz'; available: d00, d01, d02, d03, theirs/table"),
     ],
@@ -93,7 +94,7 @@ def test_list_names_each_dataset_with_its_state(project: Path) -> None:
         "d03": "cannot be loaded",
         "theirs/table": "unknown",
     }
-    assert "spilts: unknown key; did you mean `splits`?" in rows["d02"]["why"]
+    assert_names(rows["d02"]["why"], "spilts", "`splits`")
 
 
 def test_the_code_location_has_all_that_can_be_loaded_and_says_what_cannot(project: Path) -> None:

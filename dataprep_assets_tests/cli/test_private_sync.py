@@ -9,8 +9,9 @@ import pytest
 
 from dataprep_assets.cli.sync import command
 from dataprep_assets.errors import ConfigError, TransferError
-from dataprep_assets.stores.files import open_to_others
+from dataprep_assets.stores.files import list_open_to_others
 from dataprep_assets.stores.local import LocalStore
+from dataprep_assets_tests.messages import raises
 
 
 def source(folder: Path, *, root: int = 0o755, dataset: int = 0o755) -> Path:
@@ -41,14 +42,16 @@ def test_copies_are_closed_as_their_source_is(
     there, here = source(tmp_path, **modes), tmp_path / "copy"
     assert command(str(there), str(here), private=private) == 0
     assert (here / "notes" / "rows" / "a.bin").read_bytes() == b"1234"
-    found = [path for path, _ in open_to_others(here)] + [path for path, _ in open_to_others(tmp_path / "cache")]
+    found = [path for path, _ in list_open_to_others(here)] + [
+        path for path, _ in list_open_to_others(tmp_path / "cache")
+    ]
     assert (found == []) is closed, found
 
 
 def test_one_artifact_is_chosen_of_its_dataset_and_is_no_source_by_itself(tmp_path: Path) -> None:
     there = source(tmp_path)
     (there / "notes" / "rows" / "receipt.json").write_bytes(b"{}")
-    with pytest.raises(ConfigError, match="cannot copy a single artifact"):
+    with raises(ConfigError, "single artifact"):
         command(str(there / "notes" / "rows"), str(tmp_path / "copy"))
     assert not (tmp_path / "copy").exists()
 
@@ -62,7 +65,7 @@ def test_two_commands_between_the_same_places_do_not_take_each_others_files(
 
     def while_another_begins(store: LocalStore, *given: Any, **named: Any) -> Any:
         monkeypatch.setattr(LocalStore, "download", download)
-        with pytest.raises(TransferError, match="another `dataprep sync`"):
+        with raises(TransferError, "`dataprep sync`"):
             command(str(there), str(here), select=["**/b.bin"])
         return download(store, *given, **named)
 

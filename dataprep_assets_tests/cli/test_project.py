@@ -14,18 +14,18 @@ from dataprep_assets.resources import StorageResource
 def test_a_command_with_several_datasets_shows_what_all_of_them_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(project, "storage", lambda: StorageResource(root=str(tmp_path)))
+    monkeypatch.setattr(project, "open_storage", lambda: StorageResource(root=str(tmp_path)))
     declared = [
         DatasetDeclaration(dataset="ward", sensitive=True, small_cell=20),
         DatasetDeclaration(dataset="clinic", sensitive=True),
         DatasetDeclaration(dataset="public"),
     ]
     for loaded in permutations(declared):
-        with project.one_command():
-            assert project.privacy() == OPEN
+        with project.scope_privacy():
+            assert project.current_privacy() == OPEN
             for declaration in loaded:
                 project._running[-1].take(declaration)
-            assert project.privacy().count(15) == "< 20"
-            assert "3 patients" not in project.privacy().text("3 patients", "built")
+            assert project.current_privacy().public_count(15) == "< 20"
+            assert "3 patients" not in project.current_privacy().public_text("3 patients", "built")
     kept = "".join(path.read_text() for path in tmp_path.rglob("texts.log"))
     assert kept.count("3 patients") == 6

@@ -9,6 +9,7 @@ from dataprep_assets.cli import main
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.library.project import open_project
 from dataprep_assets.project_template import write_project
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.samples import SAMPLE
 
 SAMPLES = SAMPLE.parent
@@ -26,24 +27,29 @@ NOTES = [
     ('token: "<|pad|>"', 'token: "<|nope|>"', "pad:", "pad.token: '<|nope|>' is not in the vocabulary"),
     ('token: "<|pad|>"', "id: 5", "pad:", "pad: id 5 is an ordinary token, which documents contain"),
     ('token: "<|pad|>"', 'token: "<|endoftext|>"', "pad:", "ends or begins every document"),
-    ('token: "<|pad|>"', "id: 5000", "pad:", "pad.id: 5000 is not below the 4,096 ids"),
+    ('token: "<|pad|>"', "id: 5000", "pad:", "pad.id must be less than 4096"),
     ("public: a key for", "env: UNSET_KEY #", "patient_key:", "the environment variable UNSET_KEY is not set"),
-    ("public: a key for", "env: SHORT_KEY #", "patient_key:", "SHORT_KEY has 5 characters, but needs at least 32"),
+    (
+        "public: a key for",
+        "env: SHORT_KEY #",
+        "patient_key:",
+        "SHORT_KEY has 5 characters, but a key needs at least 32",
+    ),
     ('last: "2011-02"', 'last: "2011-04"', "months:", "2 declared months have no file in the source: 2011-03, 2011-04"),
-    ('last: "2011-02"', 'last: "2011-02"\n    allow_missing: ["2011-01"]', "source:", "2011-01 have a file, but"),
+    ('last: "2011-02"', 'last: "2011-02"\n    allow_missing: ["2011-01"]', "source:", "files for 2011-01, but"),
     ("path: ./data", "path: ./date", "path:", "date: folder does not exist"),
     (
         "  row_length:",
         "  retractions: ./list.jsonl\n  row_length:",
         "retractions:",
-        "list.jsonl: line 1: not a retraction",
+        "list.jsonl: line 1: must be a retraction",
     ),
-    ('last: "2011-02"', 'last: "2011-13"', "last:", "months.last: invalid value: Last month, YYYY-MM"),
+    ('last: "2011-02"', 'last: "2011-13"', "last:", "months.last: invalid value: Last month, as YYYY-MM"),
     (
         "likes {colour}",
         "likes {coluor}",
         "header:",
-        "template.header: unknown fields ['coluor']. Available: author, ",
+        "template.header: unknown fields coluor. Available: author, ",
     ),
     ("likes {colour}", "likes {colour", "header:", "template.header: "),
 ]
@@ -92,7 +98,7 @@ SFT = [
         "blend: ./blend.json",
         f"blend: {DATASET % './data/*.parquet'}",
         "blend:",
-        "others only if the path ends with theirs, e.g., *.csv)",
+        "other formats only if the path ends with their suffix, e.g., *.csv)",
     ),
     (
         "blend: ./blend.json",
@@ -243,8 +249,8 @@ def test_what_only_a_source_says_stops_a_first_run(told: tuple[dict[str, list[st
     """A dataset may be current without its source; a key or a token that is missing stops it at once."""
     _, defs = told
     declared = open_project(defs.parents[1])
-    declared.dataset("notes_9").require_sound(whole=False)
+    declared.dataset("notes_9").require_sound(is_whole=False)
     with pytest.raises(ConfigError):
         declared.dataset("notes_9").require_sound()
-    with pytest.raises(ConfigError, match="UNSET_KEY is not set"):
+    with raises(ConfigError, "UNSET_KEY"):
         declared.dataset("notes_7").require_sound()

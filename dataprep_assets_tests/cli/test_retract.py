@@ -19,6 +19,7 @@ from dataprep_assets.integrity.commit import staging
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets_tests.cli.commands import dataprep
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.samples import SAMPLE
 
 TEXTS = [f"Document {number} " + " ".join(f"w{number * 7 + at}" for at in range(20)) for number in range(40)]
@@ -112,7 +113,7 @@ def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
     told = own.retract(f"doc-{GONE}\n").stdout
     assert "found 1: 1 document" in told, told
     assert "train-00003" in told
-    assert "no longer needed" in told
+    assert "obsolete" in told
     assert str(own.artifacts / "token_bins" / "train-00007") in told
     assert str(own.artifacts / "megatron_bins") in told
     assert "train-00002" not in told, "it holds other documents"
@@ -122,7 +123,7 @@ def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
     assert places == {"mine/token_bins/train-00003", "mine/token_bins/train-00007", "mine/megatron_bins"}
     assert left | {begun} <= own.traces(GONE), "nothing is removed before the run"
     said = own.run()
-    assert "removed (no longer needed): mine/megatron_bins" in said
+    assert_names(said, "mine/megatron_bins")
     assert own.traces(GONE) == set()
     assert not (own.artifacts / ".findings" / "token_bins" / "train-00003.json").exists()
     assert own.traces(25), "the other documents are there"
@@ -137,9 +138,7 @@ def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
     of_bins = dg.AssetCheckKey(dg.AssetKey(["mine", "token_bins_train"]), "no_retracted_document")
     warned, passed = [one for one in told if one.asset_check_key == of_bins]
     assert [(one.passed, one.severity.value) for one in (warned, passed)] == [(False, "WARN"), (True, "ERROR")]
-    assert "mine/token_bins/train-00003 is obsolete, and contains removed documents or may contain some" in str(
-        warned.description
-    )
+    assert_names(str(warned.description), "mine/token_bins/train-00003", "obsolete")
 
 
 def test_places_left_by_themselves_are_not_up_to_date_and_the_next_run_removes_them(own: Own) -> None:
@@ -150,7 +149,7 @@ def test_places_left_by_themselves_are_not_up_to_date_and_the_next_run_removes_t
     status = own("status", "mine")
     assert (status.returncode, "up to date" in status.stdout) == (1, False), status.stdout
     assert "token_bins/train-00003" in status.stdout
-    assert "removed (no longer needed): mine/token_bins/train-00003" in own.run()
+    assert_names(own.run(), "mine/token_bins/train-00003")
     assert own.traces(GONE) == set()
     assert own("status", "mine").returncode == 0
 
@@ -202,22 +201,22 @@ def test_a_list_that_windows_wrote_is_read_whole(own: Own) -> None:
 def test_a_row_that_is_none_is_told_with_its_line(own: Own, row: str) -> None:
     done = own.retract(f"doc-3\ntrain/f_0.jsonl:{row}\n")
     assert done.returncode == 2
-    assert "line 2: the text after the file name is not a row number (counted from 1)" in done.stderr
+    assert_names(done.stderr, "line 2", "row")
     assert own.listed() == []
 
 
 def test_of_a_sensitive_corpus_it_is_told_at_which_steps_it_was_read_and_not_how_much(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(training_steps, "runs_of", lambda _: [("first_model", None)])
-    monkeypatch.setattr(training_steps, "listed_documents", lambda *_: {1: [7, 9]})
-    monkeypatch.setattr(training_steps, "steps_of", lambda _, steps: steps)
+    monkeypatch.setattr(training_steps, "find_training_runs", lambda _: [("first_model", None)])
+    monkeypatch.setattr(training_steps, "find_listed_documents", lambda *_: {1: [7, 9]})
+    monkeypatch.setattr(training_steps, "find_steps", lambda _, steps: steps)
     given: Any = [None] * 3
     store = LocalArtifacts(tmp_path)
     declaration = SimpleNamespace(sensitive=True, small_cell=11, dataset="tales", store=lambda _: store)
     sensitive: Any = SimpleNamespace(declaration=declaration)
-    read = "first_model has read it, or will read it, at steps 7, 9"
-    with project.one_command():
-        assert next(training_steps.trained_lines("tales", given)) == f"{read}: 1 of 3 lines"
-        project.take(sensitive)
-        assert next(training_steps.trained_lines("tales", given)) == read
+    read = "first_model reads these documents at steps 7, 9"
+    with project.scope_privacy():
+        assert next(training_steps.describe_trained_steps("tales", given)) == f"{read}: 1 of 3 lines"
+        project.apply_privacy(sensitive)
+        assert next(training_steps.describe_trained_steps("tales", given)) == read

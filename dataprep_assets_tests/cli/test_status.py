@@ -11,8 +11,9 @@ import zstandard
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retract import retract
+from dataprep_assets.pipelines.corpus.retract import retract_documents
 from dataprep_assets_tests.cli.commands import dataprep, environment
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
 from dataprep_assets_tests.project import cloned_project
 from dataprep_assets_tests.samples import SAMPLE
@@ -76,6 +77,7 @@ def test_a_blocked_run_is_not_up_to_date_and_names_the_check(project: Path, tmp_
     summary = dataprep(tmp_path, "show", "words", project=project).stdout
     assert "\n  failed, blocking: words/combined_bins_train: random_batches_load: " in summary
     assert "\n  not run yet: words/data_card: card_matches_receipts\n" in summary
+    assert "Run `dataprep status words`" in summary.splitlines()[-2], "the others may be of an earlier run"
 
 
 def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project: Path, tmp_path: Path) -> None:
@@ -84,7 +86,7 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
     assert "warning, not passed: numbers/token_bins_train: looks_like_text" in done.stdout
     assert "accept: {looks_like_text: <why>}" in done.stdout
     again = dataprep(tmp_path, "run", "numbers", project=project)
-    assert "everything is up to date, nothing to do" in again.stdout
+    assert_names(again.stdout, "up to date")
     path = project / "dataprep_assets" / "defs" / "numbers" / "defs.yaml"
     declared = yaml.safe_load(path.read_text())
     declared["attributes"]["accept"] = {"looks_like_text": "numbers only"}
@@ -93,9 +95,9 @@ def test_valid_text_that_looks_damaged_is_a_warning_and_can_be_accepted(project:
     accepted = dataprep(tmp_path, "run", "numbers", project=project)
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr
     assert "not passed" not in accepted.stdout
-    assert "everything is up to date, nothing to do" in dataprep(tmp_path, "run", "numbers", project=project).stdout
+    assert_names(dataprep(tmp_path, "run", "numbers", project=project).stdout, "up to date")
     for name, why in (
-        ("random_batches_load", "is a blocking check, which cannot be accepted"),
+        ("random_batches_load", "is a blocking check, whose failure cannot be accepted"),
         ("nonesuch", "unknown check of this dataset"),
     ):
         declared["attributes"]["accept"] = {name: "because"}
@@ -153,7 +155,7 @@ def test_of_two_datasets_of_one_file_it_is_told_which_still_holds_a_retracted_do
         attributes |= {"source": source, "retractions": folder / "retracted.jsonl"}
         corpus = CorpusDeclaration.model_validate(attributes)
         if without:
-            retract(corpus, LocalArtifacts(root), ids)
+            retract_documents(corpus, LocalArtifacts(root), ids)
         assert not run_pipeline(corpus, root).failed
 
     for name in ("first", "second"):
@@ -163,9 +165,6 @@ def test_of_two_datasets_of_one_file_it_is_told_which_still_holds_a_retracted_do
     second = {"dataset": "second", "artifact": "token_bins", "partitions": 1, "noun": "shard", "retracted_by": "first"}
     assert told(project, tmp_path, "first")["still_held"] == [second]
     said = dataprep(tmp_path, "status", "second", project=project).stdout
-    assert (
-        "still holds retracted documents: second/token_bins, 1 shard of source files from which first drops them. "
-        "Retract them there as well"
-    ) in said
+    assert_names(said, "second/token_bins", "1 shard", "first")
     build("second", without=True)
     assert told(project, tmp_path, "first")["still_held"] == []

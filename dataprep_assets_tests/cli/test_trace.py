@@ -7,6 +7,7 @@ import pytest
 
 from dataprep_assets.cli.support import project
 from dataprep_assets_tests.cli.commands import dataprep, environment
+from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
 
 pytestmark = pytest.mark.slow
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("traced")
-    declared = project.component("sample_corpus").declaration
+    declared = project.use_dataset("sample_corpus").declaration
     assert not run_pipeline(declared, Path(environment(found)["DATAPREP_ROOT"])).failed  # type: ignore[arg-type]
     return found
 
@@ -57,4 +58,4 @@ def test_what_does_not_exist_is_one_line(folder: Path) -> None:
     assert len(told.stderr.splitlines()) == 1
     told = dataprep(folder, "trace", "sample_tasks", "--document", "0")
     assert told.returncode == 2
-    assert "only corpora, releases, notes and blends for pretraining or chat can be traced" in told.stderr
+    assert_names(told.stderr, "corpora", "releases", "notes", "blends")

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from dataprep_assets.screen import print_lines
+
 
 class Options:
     """Values of the global options, which can be given before or after the command, and the start of the command."""
@@ -17,38 +19,45 @@ class Options:
     """Start of the command, in seconds of `time.monotonic`."""
 
 
-def tell_wrong(line: str) -> None:
+def print_error_line(line: str) -> None:
     """Print a line about an error; with `--quiet`, print it to standard error."""
-    print(line, file=sys.stderr if Options.quiet else sys.stdout, flush=True)
+    print_lines([line], sys.stderr if Options.quiet else sys.stdout)
 
 
 def dataset_names(incomplete: str) -> list[str]:
     """Return the names of declared datasets that start with `incomplete`, for shell completion."""
-    from dataprep_assets.cli.support.project import names
+    from dataprep_assets.cli.support.project import list_dataset_names
 
-    return [name for name in names() if name.startswith(incomplete)]
+    return [name for name in list_dataset_names() if name.startswith(incomplete)]
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Dataset name (the `dataset:` key).", autocompletion=dataset_names)
+    str, typer.Argument(metavar="NAME", help="Name of the dataset (its `dataset:` key).", autocompletion=dataset_names)
 ]
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="NAME...", help="Dataset names (the `dataset:` key).", autocompletion=dataset_names),
+    typer.Argument(
+        metavar="NAME...", help="Names of the datasets (their `dataset:` keys).", autocompletion=dataset_names
+    ),
 ]
 NamesOrAll = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME...]", help="Dataset names (the `dataset:` key).", autocompletion=dataset_names),
+    typer.Argument(
+        metavar="[NAME...]", help="Names of the datasets (their `dataset:` keys).", autocompletion=dataset_names
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON Lines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON Lines instead of text.")]
 Select = Annotated[
-    list[str] | None, typer.Option("--select", metavar="GLOB", help="Only paths that match this glob. Repeatable.")
+    list[str] | None,
+    typer.Option("--select", metavar="GLOB", help="Select only paths that match this glob. Can be repeated."),
 ]
 Splits = Annotated[
     list[str] | None,
-    typer.Option("--split", metavar="SPLIT", help="Only these splits, e.g. val,test. Repeatable."),
+    typer.Option("--split", metavar="SPLIT", help="Select only these splits, e.g., val,test. Can be repeated."),
 ]
-LockFile = Annotated[Path | None, typer.Option("--lock", metavar="FILE", help="Lock file written by `dataprep lock`.")]
+LockFile = Annotated[
+    Path | None, typer.Option("--lock", metavar="FILE", help="Use this lock file, which `dataprep lock` wrote.")
+]
 Profile = Annotated[
-    str | None, typer.Option(metavar="PROFILE", help="AWS profile to take credentials and endpoint from.")
+    str | None, typer.Option(metavar="PROFILE", help="Use the credentials and endpoint of this AWS profile.")
 ]

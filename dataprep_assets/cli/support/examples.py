@@ -65,11 +65,11 @@ _EXAMPLES = {
 """Command → its example lines, most useful first."""
 
 
-def example_lines(command: str) -> tuple[str, ...]:
+def list_examples(command: str) -> tuple[str, ...]:
     """Return the examples of a command."""
     return _EXAMPLES[command]
 
 
-def examples(command: str) -> str:
+def format_examples(command: str) -> str:
     """Return the epilog of a command's help, which is printed line by line."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in example_lines(command))
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in list_examples(command))

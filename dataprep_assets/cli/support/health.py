@@ -12,14 +12,14 @@ _QUERY = """{
   instance { daemonHealth { allDaemonStatuses { daemonType healthy lastHeartbeatErrors { message } } } } }"""
 _ASSETS = "{ assetNodes { assetKey { path } groupName } }"
 # `0.0.0.0` and `::` mean all addresses of this machine, so use the loopback address
-_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_LOOPBACK_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class Health:
-    """Queries the state of one webserver."""
+    """Client that queries the state of one webserver."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._host, self._port = _ALL.get(host, host), port
+        self._host, self._port = _LOOPBACK_HOSTS.get(host, host), port
         self._loaded: dict[str, float] = {}
         self._left_out: list[str] = []
         self._was_healthy: set[str] = set()
@@ -33,7 +33,7 @@ class Health:
     def problems(self) -> list[str] | None:
         """Return a sentence for each problem, without text of a dataset; None while the server does not answer."""
         try:
-            data = self._ask(_QUERY)
+            data = self._query_server(_QUERY)
             entries = data["workspaceOrError"].get("locationEntries", [])
             if not entries or any(entry["loadStatus"] != "LOADED" for entry in entries):
                 return None
@@ -47,40 +47,42 @@ class Health:
             for entry in entries
             if entry["locationOrLoadError"]["__typename"] == "PythonError"
         ]
-        return [*unloaded, *self._left_out, *self._of_daemons(data["instance"]["daemonHealth"]["allDaemonStatuses"])]
+        daemons = data["instance"]["daemonHealth"]["allDaemonStatuses"]
+        return [*unloaded, *self._left_out, *self._daemon_problems(daemons)]
 
     def _find_left_out(self) -> list[str]:
         """Return a sentence per dataset that the code location cannot load (`code_location.merge_definitions`)."""
-        nodes = self._ask(_ASSETS)["assetNodes"]
+        nodes = self._query_server(_ASSETS)["assetNodes"]
         groups = sorted(node["groupName"] for node in nodes if node["assetKey"]["path"][1:] == ["cannot_be_loaded"])
         return [f"{group}: the declaration cannot be loaded. Run `dataprep check {group}`" for group in groups]
 
-    def _of_daemons(self, statuses: list[dict[str, Any]]) -> list[str]:
+    def _daemon_problems(self, statuses: list[dict[str, Any]]) -> list[str]:
         """Return a sentence per daemon that reports errors or has lost its heartbeat."""
-        before = set(self._was_healthy)
+        was_healthy_before = set(self._was_healthy)
         self._was_healthy |= {status["daemonType"] for status in statuses if status["healthy"]}
-        # without the error messages, because a sensor's message may quote a row
+        # error messages are left out, because a sensor's message may quote a row
         return [
             f"the daemon {status['daemonType']} "
             + ("reports errors" if status["lastHeartbeatErrors"] else "does not respond")
             for status in statuses
-            if status["lastHeartbeatErrors"] or (status["daemonType"] in before and status["healthy"] is False)
+            if status["lastHeartbeatErrors"]
+            or (status["daemonType"] in was_healthy_before and status["healthy"] is False)
         ]
 
-    def _ask(self, query: str) -> Any:
+    def _query_server(self, query: str) -> Any:
         """Return the data of a GraphQL query; raise OSError, HTTPException or ValueError if there are none."""
         connection = HTTPConnection(self._host, self._port, timeout=_SECONDS)
         try:
-            # the webserver's guard accepts this name at every address
+            # the webserver's guard accepts the host `localhost` at every address
             headers = {"Content-Type": "application/json", "Host": "localhost"}
             connection.request("POST", "/graphql", json.dumps({"query": query}), headers)
-            answer = connection.getresponse()
-            text = answer.read()
+            response = connection.getresponse()
+            text = response.read()
         finally:
             connection.close()
-        value = json.loads(text) if answer.status == 200 else {}
+        value = json.loads(text) if response.status == 200 else {}
         if not isinstance(value, dict) or not value.get("data"):
-            raise ValueError(f"answer {answer.status}")
+            raise ValueError(f"response {response.status}")
         return value["data"]
 
 

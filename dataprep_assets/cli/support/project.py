@@ -11,11 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dataprep_assets.engine.privacy import OPEN, Privacy, privacy_of
+from dataprep_assets.engine.privacy import OPEN, Privacy, load_privacy
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.library.project import OpenProject, open_project
 from dataprep_assets.project import VARIABLE
-from dataprep_assets.stores.files import expanded, private_files
+from dataprep_assets.screen import print_lines
+from dataprep_assets.stores.files import expand_path, private_files
 
 if TYPE_CHECKING:
     from dataprep_assets.declarations import Declarations
@@ -32,90 +33,92 @@ def current_project() -> OpenProject:
     return open_project(_chosen[-1] if _chosen else None)
 
 
-def choose(folder: Path) -> None:
+def use_project(folder: Path) -> None:
     """Use the project in this folder, instead of the environment's or the working directory's project."""
     _chosen.append(str(folder))
     current_project.cache_clear()
 
 
-# folders from `--project`; the last one is used
+# folders given as `--project`; the last one applies
 _chosen: list[str] = []
 
 
-def declarations() -> "Declarations":
+def load_declarations() -> "Declarations":
     """Return the declared datasets of the current project."""
     return current_project().declarations
 
 
-def names() -> list[str]:
+def list_dataset_names() -> list[str]:
     """Return the names of the declared datasets."""
-    return list(_files())
+    return list(_find_files())
 
 
-def components() -> dict[str, str]:
+def list_components() -> dict[str, str]:
     """Return each declared dataset's name with the component that its file names; `?` if it names none."""
-    from dataprep_assets.declarations import component_of
+    from dataprep_assets.declarations import read_component
 
-    return {name: component_of(path) or "?" for name, path in _files().items()}
+    return {name: read_component(path) or "?" for name, path in _find_files().items()}
 
 
-def kinds() -> dict[str, str | None]:
+def list_kinds() -> dict[str, str | None]:
     """Return each declared dataset's name with `sample` or `example` if it is shipped, None if it is the user's own."""
     from dataprep_assets.project import shipped_kind
 
-    return {name: shipped_kind(path.parent) for name, path in _files().items()}
+    return {name: shipped_kind(path.parent) for name, path in _find_files().items()}
 
 
-def _files() -> dict[str, Path]:
+def _find_files() -> dict[str, Path]:
     """Return each declared dataset's name with its `defs.yaml`, without importing any code of the project."""
-    from dataprep_assets.declarations import files_below
+    from dataprep_assets.declarations import find_files_below
 
-    return files_below(current_project().project.defs)
+    return find_files_below(current_project().project.defs)
 
 
-def storage() -> "Storage":
+def open_storage() -> "Storage":
     """Return the storage that the environment configures."""
     return current_project().storage
 
 
 def work_folder() -> Path:
     """Return the folder for commands' temporary state: DATAPREP_CACHE, else a project folder, else the user's cache."""
-    from dataprep_assets.integrity.storage import cache_of
+    from dataprep_assets.integrity.storage import choose_cache
 
     try:
-        return cache_of(current_project().root)[0]
+        return choose_cache(current_project().root)[0]
     except ConfigError:
         # a project that is named explicitly must be valid; otherwise commands such as `sync` need no project
         if os.environ.get(VARIABLE) or _chosen:
             raise
         user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets"
-        return expanded(os.environ.get("DATAPREP_CACHE") or user, "DATAPREP_CACHE").absolute()
+        return expand_path(os.environ.get("DATAPREP_CACHE") or user, "DATAPREP_CACHE").absolute()
 
 
 def open_store(url: str | None, profile: str | None = None) -> "StoreAddress":
     """Return the store at a URL or in a folder, or the environment's storage for None."""
-    from dataprep_assets.stores.connect import place_of
+    from dataprep_assets.stores.connect import parse_place
 
-    return storage().address() if url is None else place_of(url, os.environ, profile=profile)  # a URL needs no project
+    return (
+        open_storage().address() if url is None else parse_place(url, os.environ, profile=profile)
+    )  # a URL needs no project
 
 
-def folder(name: str) -> Path:
+def dataset_folder(name: str) -> Path:
     """Return the folder of a dataset's defs.yaml, or its default folder if the dataset is not declared."""
-    path = declarations().files.get(name)
-    return declarations().folder / name if path is None else path.parent
+    path = load_declarations().files.get(name)
+    return load_declarations().folder / name if path is None else path.parent
 
 
-def declaration_of(name: str) -> Path:
+def find_declaration(name: str) -> Path:
     """Return the `defs.yaml` of a dataset; raise ConfigError if no dataset has this name."""
     return current_project().declaration_of(name)
 
 
-def component(name: str) -> "Dataset":
-    """Return the declared dataset of this name, and apply its privacy to the rest of the command (`take`).
+def use_dataset(name: str) -> "Dataset":
+    """Return the declared dataset of this name, and apply its privacy to the rest of the command (`apply_privacy`).
 
     Raises ConfigError if the dataset does not exist or its component is not part of this package.
     """
-    return take(load_dataset(name))
+    return apply_privacy(load_dataset(name))
 
 
 def load_dataset(name: str) -> "Dataset":
@@ -126,11 +129,11 @@ def load_dataset(name: str) -> "Dataset":
 def open_dataset(name: str) -> "OpenDataset":
     """Return the opened dataset of this name, and apply its privacy to the rest of the command."""
     dataset = current_project().dataset(name)
-    take(dataset.component)
+    apply_privacy(dataset.component)
     return dataset
 
 
-def take(component: "Dataset") -> "Dataset":
+def apply_privacy(component: "Dataset") -> "Dataset":
     """Apply the privacy of a dataset to the rest of this command."""
     if _running:
         _running[-1].take(component.declaration)
@@ -145,18 +148,18 @@ class _Command:
 
     def take(self, declaration: "DatasetDeclaration") -> None:
         self.closed.enter_context(private_files(declaration.sensitive))
-        # of all loaded datasets, because a line may be about any of them
+        # covers all loaded datasets, because an error or log line may be about any of them
         if declaration.sensitive:
-            self.privacy = self.privacy.stricter(privacy_of(declaration, declaration.store(storage())))
+            self.privacy = self.privacy.choose_stricter(load_privacy(declaration, declaration.store(open_storage())))
 
 
-# the current command is the last one; empty if functions are called outside of a command
+# the running command is last; empty if functions are called outside of a command
 _running: list[_Command] = []
 
 
 @contextmanager
-def one_command() -> Iterator[None]:
-    """Apply the privacy of the loaded datasets until this context ends (`take`, `privacy`).
+def scope_privacy() -> Iterator[None]:
+    """Apply the privacy of the loaded datasets until this context ends (`apply_privacy`, `current_privacy`).
 
     Once a sensitive dataset is loaded, written files are private and its texts are withheld. The project chosen inside
     is reset at the end.
@@ -172,25 +175,25 @@ def one_command() -> Iterator[None]:
             current_project.cache_clear()
 
 
-def privacy() -> Privacy:
+def current_privacy() -> Privacy:
     """Return which details of the datasets loaded by this command may be shown."""
     return _running[-1].privacy if _running else OPEN
 
 
-def tell(lines: Iterable[str], what: str) -> None:
-    """Print lines; for a sensitive dataset withhold them, and print that there are lines about `what`."""
+def print_unless_private(lines: Iterable[str], topic: str) -> None:
+    """Print lines; for a sensitive dataset withhold them, and print that there are lines about `topic`."""
     lines = list(lines)
     if lines:
-        print(privacy().text("\n".join(lines), what))
+        print_lines(current_privacy().public_text("\n".join(lines), topic).splitlines())
 
 
-def datasets_naming(dataset: str) -> "list[Dataset]":
+def find_datasets_naming(dataset: str) -> "list[Dataset]":
     """Return the datasets whose declarations contain this dataset's name, directly or through other datasets.
 
     Only these datasets can depend on it. Datasets that cannot be loaded are omitted, because commands on them report
     the error.
     """
-    files = declarations().files
+    files = load_declarations().files
     texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in files.items()}
     datasets: dict[str, Dataset] = {}
     pending_names = [dataset]
@@ -207,25 +210,25 @@ def datasets_naming(dataset: str) -> "list[Dataset]":
 
 def load_others(dataset: str) -> "list[Dataset]":
     """Return all other declared datasets that can be loaded, sorted by name."""
-    return _load_all(name for name in sorted(declarations().files) if name != dataset)
+    return _load_all(name for name in sorted(load_declarations().files) if name != dataset)
 
 
-def datasets_retracting(dataset: str) -> "list[Dataset]":
+def find_datasets_retracting(dataset: str) -> "list[Dataset]":
     """Return the other datasets that may have retracted documents."""
-    return _load_all(name for name in sorted(declarations().files) if name != dataset and may_retract(name))
+    return _load_all(name for name in sorted(load_declarations().files) if name != dataset and may_retract(name))
 
 
 def may_retract(dataset: str) -> bool:
     """Return whether a dataset has a retraction list, next to its declaration or in a declared location."""
-    path = declarations().files[dataset]
+    path = load_declarations().files[dataset]
     return path.with_name("retracted.jsonl").exists() or "retractions:" in path.read_text(errors="replace")
 
 
 def _load_all(names: Iterable[str]) -> "list[Dataset]":
-    return [take(component) for component in current_project().load_all(names)]
+    return [apply_privacy(component) for component in current_project().load_all(names)]
 
 
-def browser() -> str:
+def browser_command() -> str:
     """Return the shell command that opens the project in the browser, to be run from the working directory."""
     root = current_project().root
     makefile = root / "Makefile"
@@ -239,6 +242,6 @@ def browser() -> str:
     return f"{home}dataprep ui" if root == Path.cwd() else f"{home}dataprep --project {root} ui"
 
 
-def browser_line() -> str:
+def describe_browser_command() -> str:
     """Return a line with the command that shows the result in the browser."""
-    return f"see it: {browser()}, then open http://127.0.0.1:3000"
+    return f"see it: {browser_command()}, then open http://127.0.0.1:3000"

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.errors import count_of
 from dataprep_assets.orchestration.build import BuildListener, StepResult
-from dataprep_assets.orchestration.runs.terminal import clear_step, say, show_step
+from dataprep_assets.orchestration.runs.terminal import clear_step, print_line, show_step
 
-_WIDEST = 32
-"""Maximum width of artifact names, in columns."""
+_WIDEST = 24
+"""Maximum width of artifact names, in columns. A line with such a name, thousands of shards and minutes takes 60."""
 
 
 class Steps(BuildListener):
@@ -24,18 +24,23 @@ class Steps(BuildListener):
         self._width = min(max((len(spec.path[-1]) for spec in specs), default=0), _WIDEST)
         self._current: set[Sequence[str]] = set()
         self._started = 0.0
+        self._reported: set[str] = set()
+        self.partitions: dict[ArtifactSpec, Sequence[str | None]] = {}
+        """The partitions of each artifact that the run looked at; `[None]` for an artifact without partitions."""
+        self.failed_specs: set[ArtifactSpec] = set()
 
     def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
+        self.partitions[spec] = [None] if spec.partitions is None else [*partitions]
         if current:
             self._current.add(spec.path)
             self._ended.add(spec.path)
             return
         self._current.discard(spec.path)
         self._started = time.monotonic()
-        show_step(self._label(spec))
+        show_step(self._format_label(spec))
 
     def checking(self, spec: ArtifactSpec) -> None:
-        show_step(self._label(spec), "checks")
+        show_step(self._format_label(spec), "checks")
 
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
         if spec.path in self._current:
@@ -46,35 +51,43 @@ class Steps(BuildListener):
             f"{spec.path[-1]:<{self._width}}",
             _count_built(spec, partitions, result),
             f"{time.monotonic() - self._started:,.1f} s",
-            *([f"{', '.join(result.warned)} did not pass"] if result.warned else []),
+            # the end of the run names the checks with their reasons
+            *(["warning" if len(result.warned) == 1 else "warnings"] if result.warned else []),
         ]
-        say(f"{'!' if result.warned else '✓'} {'  '.join(parts)}", "yellow" if result.warned else "green")
+        print_line(f"{'!' if result.warned else '✓'} {'  '.join(parts)}", "yellow" if result.warned else "green")
 
-    def failed(self, spec: ArtifactSpec, why: str) -> None:
+    def failed(self, spec: ArtifactSpec, reason: str) -> None:
         clear_step()
-        why = why.removeprefix(f"{'/'.join(spec.path)}: ") or "failed"
-        say(f"✗ {spec.path[-1]:<{self._width}}  {why}", "red")
+        self.failed_specs.add(spec)
+        # the reason is printed at the end of the run, because here it would scroll away
+        print_line(f"✗ {spec.path[-1]:<{self._width}}  failed  {time.monotonic() - self._started:,.1f} s", "red")
 
     def report_line(self, sentence: str) -> None:
+        # artifacts with the same input have the same warnings
+        if sentence in self._reported:
+            return
+        self._reported.add(sentence)
         clear_step()
-        say(f"  {sentence}")
+        print_line(f"  {sentence}")
 
     def end(self) -> None:
         """Print how many steps were up to date."""
         if self._current:
-            were = "was" if len(self._current) == 1 else "were"
-            say(f"  {len(self._current):,} of {count_of(len(self._paths), 'step')} {were} up to date", "dim")
+            verb = "was" if len(self._current) == 1 else "were"
+            print_line(f"  {len(self._current):,} of {count_of(len(self._paths), 'step')} {verb} up to date", "dim")
 
-    def _label(self, spec: ArtifactSpec) -> str:
+    def _format_label(self, spec: ArtifactSpec) -> str:
         return f"{len(self._ended - {spec.path}) + 1} of {len(self._paths)}  {spec.path[-1]}"
 
 
 def _count_built(spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> str:
     """Describe how much of an artifact was built, without counts for a sensitive dataset."""
-    how = "built" if result.built else "reused, checked"
+    how = "built" if result.built_count else "checked again"
     if spec.partitions is None or spec.declaration.sensitive:
         return how
-    if result.built and result.reused:
-        how = f"{result.built:,} built, {result.reused:,} reused"
-        return f"{count_of(len(partitions), spec.noun)} ({how})"
-    return f"{count_of(len(partitions), spec.noun)} {how}"
+    partition_count = count_of(len(partitions), spec.noun)
+    return (
+        f"{partition_count}, {result.built_count:,} built"
+        if result.built_count and result.reused
+        else f"{partition_count} {how}"
+    )

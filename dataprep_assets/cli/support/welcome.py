@@ -9,10 +9,10 @@ from pathlib import Path
 import dataprep_assets
 from dataprep_assets.cli.support import project
 from dataprep_assets.errors import ConfigError, count_of
+from dataprep_assets.project_template import scaffold_command
 
 DOCS = Path(dataprep_assets.__file__).parent / "docs" / "README.md"
 """First page of the documentation, which is part of the wheel."""
-_OWN = "dg scaffold defs dataprep_assets.components.TokenizedCorpus my_corpus"
 
 
 def welcome_lines() -> Iterator[str]:
@@ -20,39 +20,39 @@ def welcome_lines() -> Iterator[str]:
     yield "dataprep turns text and conversations into token files for your trainer."
     yield ""
     try:
-        root, components = project.current_project().root, project.components()
+        root, components = project.current_project().root, project.list_components()
     except ConfigError as error:
         yield str(error)
-        yield from _next([("dataprep init my-data", "create a project with a sample that builds offline")])
+        yield from _next_commands([("dataprep init my-data", "create a project with a sample that builds offline")])
         return
     yield f"{root}: {count_of(len(components), 'dataset')}"
     width = max(map(len, components), default=0)
     for name, component in components.items():
         yield f"  {name:<{width}}  {component}"
     if not components:
-        yield from _next([(_OWN, "declare a dataset, with every key explained")])
+        yield from _next_commands([(scaffold_command(), "declare a dataset, with every key explained")])
         return
-    kinds, order = project.kinds(), (None, "sample", "example")
-    # the user's own datasets before shipped ones, and samples before examples, because samples run without a network
+    kinds, order = project.list_kinds(), (None, "sample", "example")
+    # Prefer the user's own datasets to shipped ones, and samples to examples, because samples need no network.
     name = min(components, key=lambda name: (order.index(kinds[name]), components[name] != "TokenizedCorpus", name))
-    yield from _next(
+    yield from _next_commands(
         [
             ("dataprep list", "list the datasets and their state"),
             (f"dataprep run {name}", "build it with all checks; finished artifacts are kept"),
             (f"dataprep show {name}", "show its files, and how to load them in a trainer"),
-            (_OWN, "declare another dataset, with every key explained"),
-            (project.browser(), "open the datasets in the browser"),
+            (scaffold_command(components[name]), "declare another dataset, with every key explained"),
+            (project.browser_command(), "open the datasets in the browser"),
         ]
     )
 
 
-def _next(commands: list[tuple[str, str]]) -> Iterator[str]:
+def _next_commands(commands: list[tuple[str, str]]) -> Iterator[str]:
     yield ""
     yield "Next:"
-    for command, what in [
+    for command, description in [
         *commands,
         ("dataprep --help", "list all commands"),
         (f"less {DOCS}", "read the documentation"),
     ]:
         yield f"  {command}"
-        yield f"      {what}"
+        yield f"      {description}"

@@ -9,11 +9,14 @@ import typer
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.support.arguments import Profile
 from dataprep_assets.errors import count_of
-from dataprep_assets.stores.files import expanded
+from dataprep_assets.stores.files import expand_path
 
 
 def command(
-    action: Annotated[Literal["adopt"], typer.Argument(help="`adopt`: write `release.json` for existing shards.")],
+    action: Annotated[
+        Literal["adopt"],
+        typer.Argument(help="The only action is `adopt`, which writes `release.json` for existing shards."),
+    ],
     url: Annotated[
         str,
         typer.Argument(
@@ -24,29 +27,31 @@ def command(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Write the manifest to this folder, e.g. if you cannot write to the bucket. [default: next to the "
+            help="Write the manifest to this folder, e.g., if you cannot write to the bucket. [default: next to the "
             "shards]",
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the release. [default: the last part of URL]")
+        str | None, typer.Option(metavar="NAME", help="Set the name of the release. [default: the last part of URL]")
     ] = None,
     shards: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Only the first N shards of each prefix; templar's manager reads 10."),
+        typer.Option(
+            min=1, metavar="N", help="List only the first N shards of each prefix. Templar's manager reads 10 shards."
+        ),
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the tokenizer, for the manifest.")
+        str | None, typer.Option(metavar="NAME", help="Set the name of the tokenizer in the manifest.")
     ] = None,
     profile: Profile = None,
 ) -> int:
     """Write a release manifest for existing npy shards."""
-    from dataprep_assets.pipelines.release.adopted_manifest import Adoption, adopt, keep_adopted
-    from dataprep_assets.serving.window.release import ReleaseLocation, locate
+    from dataprep_assets.pipelines.release.adopted_manifest import Adoption, adopt_shards, keep_adopted
+    from dataprep_assets.serving.window.release import ReleaseLocation, locate_release
 
-    location = locate(url) if profile is None else ReleaseLocation(project.open_store(url, profile)())
-    # names the file of the digests already read from this location, so that adopting it again does not reread the
-    # shards
+    location = locate_release(url) if profile is None else ReleaseLocation(project.open_store(url, profile)())
+    # identifies the file with the digests already read from this location, so that adopting it again reads no shard
+    # twice
     identity = hashlib.sha256(str(location).encode()).hexdigest()[:16]
     adoption = Adoption(
         place=location,
@@ -55,14 +60,17 @@ def command(
         tokenizer=tokenizer,
         remembered=project.work_folder() / "adopt" / f"{identity}.json",
     )
-    release = adopt(adoption, lambda key, size: print(f"reading {size:>18,} B  {key}", flush=True))
-    where = keep_adopted(release, location, None if to is None else expanded(to, "--to").absolute())
+    release = adopt_shards(adoption, lambda key, size: print(f"reading {size:>18,} B  {key}", flush=True))
+    manifest_path = keep_adopted(release, location, None if to is None else expand_path(to, "--to").absolute())
     for prefix, members in release.shards.items():
         tokens = sum(shard.tokens for shard in members)
         samples = (
             f"{count_of(tokens // release.sequence_length, 'sample')} of {count_of(release.sequence_length, 'token')}"
         )
         print(f"{prefix}: {count_of(len(members), 'shard')}, {samples} ({release.dtype})")
-    print(f"{where}: release {release.digest[:12]} of {release.dataset}")
-    print(f'for the trainer: ShardWindow("{location if to is None else where}", "shard_cache", steps_per_shard=455)')
+    print(f"{manifest_path}: release {release.digest[:12]} of {release.dataset}")
+    print(
+        f'for the trainer: ShardWindow("{location if to is None else manifest_path}", "shard_cache", '
+        "steps_per_shard=455)"
+    )
     return 0

@@ -17,69 +17,80 @@ def command(
         int | None,
         typer.Option(
             metavar="N",
-            help="Apply the current declaration from step N on. N is the first step not trained yet (or to be "
-            "retrained from a checkpoint).",
+            help="Apply the current declaration from step N, the first step that is not trained yet or that will be "
+            "trained again from a checkpoint.",
         ),
     ] = None,
     trained: Annotated[
         int | None,
-        typer.Option(metavar="M", help="With --from-step: number of steps already trained, if greater than N."),
+        typer.Option(
+            metavar="M", help="With --from-step: set the number of steps already trained, if it is greater than N."
+        ),
     ] = None,
-    until: Annotated[int | None, typer.Option(metavar="N", help="Only steps before N.")] = None,
+    until: Annotated[int | None, typer.Option(metavar="N", help="Show only steps before N.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --from-step: show the revision, but write nothing.")
+        bool, typer.Option("--dry-run", help="With --from-step: show the revision. Writes nothing.")
     ] = False,
     json_: AsJson = False,
 ) -> int:
-    """Show what a training run reads, and revise it from a given step."""
+    """Show which data a training run reads. --from-step revises the schedule from the given step."""
     from dataprep_assets.pipelines.schedule.dataset import ScheduleDataset
-    from dataprep_assets.pipelines.schedule.schedule_artifact import present_schedule, revise_schedule, write_revisions
+    from dataprep_assets.pipelines.schedule.schedule_artifact import (
+        load_current_schedule,
+        revise_schedule,
+        write_revisions,
+    )
     from dataprep_assets.pipelines.schedule.schedule_sources import find_sources
-    from dataprep_assets.serving.sampler.changes import changes_of, revision_lines
+    from dataprep_assets.serving.sampler.changes import describe_changes, describe_revisions
     from dataprep_assets.serving.sampler.sampler import Sampler
-    from dataprep_assets.serving.sampler.simulation import simulate, simulation_lines
+    from dataprep_assets.serving.sampler.simulation import simulate_reads, simulation_lines
 
-    component = project.component(dataset)
+    component = project.use_dataset(dataset)
     if not isinstance(component, ScheduleDataset):
         raise ConfigError(
-            f"{dataset} is a {component.component}, which has no steps. Declare a TrainingSchedule that reads it"
+            f"{dataset} is a {component.component}, which has no training steps. Name a TrainingSchedule that reads it"
         )
-    declaration, store = component.declaration, component.store(project.storage())
-    # loading a source makes its privacy apply to the output of this command
+    declaration, store = component.declaration, component.store(project.open_storage())
+    # load the sources, because a private source makes this command's output private
     for source in declaration.sources:
-        if source.dataset in project.declarations().files:
-            project.component(source.dataset)
+        if source.dataset in project.load_declarations().files:
+            project.use_dataset(source.dataset)
     if from_step is None and (trained is not None or dry_run):
-        raise ConfigError("--trained and --dry-run need --from-step N")
-    schedule = present_schedule(declaration, store)
+        raise ConfigError("--trained and --dry-run need --from-step N. Add --from-step, or remove the others")
+    schedule = load_current_schedule(declaration, store)
     if from_step is not None:
         schedule = revise_schedule(declaration, store, schedule, from_step=from_step, trained=trained)
     sampler = Sampler(schedule, find_sources(declaration, store)[1].packs)
     number = len(schedule.revisions) - 1
     path = None if from_step is None or dry_run else write_revisions(declaration, schedule)
     if json_:
-        privacy = project.privacy()
+        privacy = project.current_privacy()
         value = {
             "schedule": schedule.name,
             "digest": schedule.digest,
             "steps": sampler.end,
             "revisions": [
-                {"first_step": item.first_step, "trained": item.trained, "changes": changes_of(schedule, index)}
+                {"first_step": item.first_step, "trained": item.trained, "changes": describe_changes(schedule, index)}
                 for index, item in enumerate(schedule.revisions)
             ],
             "sources": [
-                privacy.amounts(asdict(item)) for item in simulate(sampler, sampler.end if until is None else until)
+                privacy.public_amounts(asdict(item))
+                for item in simulate_reads(sampler, sampler.end if until is None else until)
             ],
-            "pending": [privacy.text(item.sentence, "a source has changed") for item in component.pending(store)],
+            "pending": [
+                privacy.public_text(item.sentence, "a source has changed") for item in component.pending(store)
+            ],
             "written": None if path is None else str(path),
         }
         print(json.dumps(value, ensure_ascii=False))
         return 0
-    project.tell([*revision_lines(schedule), *simulation_lines(sampler, until)], f"{dataset}: scheduled")
+    project.print_unless_private(
+        [*describe_revisions(schedule), *simulation_lines(sampler, until)], f"{dataset}: scheduled"
+    )
     if path is not None:
         print(f"Wrote revision {number} from step {from_step} to {path}. Run `dataprep run {dataset}` to build it")
     elif from_step is not None:
         print(f"Dry run: revision {number} from step {from_step} was not written")
     else:
-        project.tell(component.standing_lines(store), f"{dataset}: a source has changed")
+        project.print_unless_private(component.standing_lines(store), f"{dataset}: a source has changed")
     return 0

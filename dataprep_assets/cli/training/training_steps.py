@@ -7,30 +7,30 @@ from dataprep_assets.cli.support import project
 from dataprep_assets.errors import ConfigError, count_of
 
 if TYPE_CHECKING:
+    from dataprep_assets.curation.id_list import IdLine
     from dataprep_assets.engine.artifact.dataset import Dataset
-    from dataprep_assets.pipelines.corpus.retract import IdLine
     from dataprep_assets.serving.sampler.seen import KeptDocument, SeenLedger
 
-_MOST = 20
+_MAX_ROWS = 20
 
 
-def ledger_of(schedule: "Dataset") -> "SeenLedger | None":
+def open_ledger(schedule: "Dataset") -> "SeenLedger | None":
     """Return the ledger of a schedule; None if the schedule is not built."""
     from dataprep_assets.serving.sampler.seen import SeenLedger
     from dataprep_assets.serving.sampler.training_data import TrainingData
 
-    store = schedule.store(project.storage())
+    store = schedule.store(project.open_storage())
     if store.receipt(schedule.product(store)) is None:
         return None
     return SeenLedger(TrainingData(store, schedule.declaration.dataset))
 
 
-def runs_of(dataset: str) -> "Iterator[tuple[str, SeenLedger]]":
+def find_training_runs(dataset: str) -> "Iterator[tuple[str, SeenLedger]]":
     """Yield the training runs of the project that read a dataset, each with its ledger."""
     from dataprep_assets.engine.artifact.spec import DatasetInput
 
-    for name, path in sorted(project.declarations().files.items()):
-        # search the text first, so that no other declaration is loaded
+    for name, path in sorted(project.load_declarations().files.items()):
+        # search the text first to avoid loading other declarations
         if "TrainingSchedule" not in path.read_text(encoding="utf-8", errors="replace"):
             continue
         try:
@@ -41,18 +41,18 @@ def runs_of(dataset: str) -> "Iterator[tuple[str, SeenLedger]]":
             source for spec in dataset_component.specs for source in spec.inputs if isinstance(source, DatasetInput)
         ]
         sources = {source.dataset for source in inputs}
-        if dataset in sources and (ledger := ledger_of(project.take(dataset_component))) is not None:
+        if dataset in sources and (ledger := open_ledger(project.apply_privacy(dataset_component))) is not None:
             yield name, ledger
 
 
-def keys_of(ledger: "SeenLedger") -> "set[bytes | None]":
+def read_id_keys(ledger: "SeenLedger") -> "set[bytes | None]":
     """Return the keys that the sources use to hash their document ids."""
     from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 
-    # ids of datasets that are not sensitive are hashed without a key
+    # None, because ids of datasets that are not sensitive are hashed without a key
     keys: set[bytes | None] = {None}
-    for name in {name for name, _ in ledger.shards.values()} & project.declarations().files.keys():
-        declaration = project.component(name).declaration
+    for name in {name for name, _ in ledger.shards.values()} & project.load_declarations().files.keys():
+        declaration = project.use_dataset(name).declaration
         if isinstance(declaration, CorpusDeclaration) and (
             ids := declaration.document.ids(sensitive=declaration.sensitive)
         ):
@@ -60,7 +60,9 @@ def keys_of(ledger: "SeenLedger") -> "set[bytes | None]":
     return keys
 
 
-def listed_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: str) -> "dict[int, list[KeptDocument]]":
+def find_listed_documents(
+    ledger: "SeenLedger", id_lines: "Sequence[IdLine]", dataset: str
+) -> "dict[int, list[KeptDocument]]":
     """Return the documents of a dataset that a list of ids selects, by line of the list.
 
     A line selects all documents with the same id.
@@ -70,8 +72,8 @@ def listed_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: s
 
     lines: dict[int, set[int]] = {}
     line_of: dict[tuple[str, int], int] = {}
-    keys = keys_of(ledger)
-    for id_line in given:
+    keys = read_id_keys(ledger)
+    for id_line in id_lines:
         if id_line.file is not None:
             line_of[id_line.file, id_line.row] = id_line.line
             continue
@@ -86,7 +88,7 @@ def listed_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: s
     documents: dict[int, list[KeptDocument]] = {}
     for document in find_documents(ledger, rows=rows, dataset=dataset) if rows else ():
         if (line := line_of.get((document.file, document.row))) is not None:
-            # a row selects all documents that have the same id as the row's document
+            # a row selects all documents with the same id
             if document.hash is None:
                 documents.setdefault(line, []).append(document)
             else:
@@ -97,7 +99,7 @@ def listed_documents(ledger: "SeenLedger", given: "Sequence[IdLine]", dataset: s
     return documents
 
 
-def steps_of(ledger: "SeenLedger", documents: "Sequence[KeptDocument]") -> list[int]:
+def find_steps(ledger: "SeenLedger", documents: "Sequence[KeptDocument]") -> list[int]:
     """Return the steps that read any of these documents, except withdrawn steps."""
     from dataprep_assets.serving.sampler.seen import steps_of_document
 
@@ -106,30 +108,30 @@ def steps_of(ledger: "SeenLedger", documents: "Sequence[KeptDocument]") -> list[
 
 def format_steps(steps: Sequence[int]) -> str:
     """Format steps for a message, with a limited number of step numbers."""
-    first_steps = ", ".join(map(str, steps[:_MOST]))
-    rest_text = f" and {len(steps) - _MOST} more, the last is {steps[-1]}" if len(steps) > _MOST else ""
+    first_steps = ", ".join(map(str, steps[:_MAX_ROWS]))
+    rest_text = f" and {len(steps) - _MAX_ROWS} more, up to {steps[-1]}" if len(steps) > _MAX_ROWS else ""
     return f"step{'s' if len(steps) > 1 else ''} {first_steps}{rest_text}"
 
 
-def trained_lines(dataset: str, given: "Sequence[IdLine]") -> Iterator[str]:
+def describe_trained_steps(dataset: str, id_lines: "Sequence[IdLine]") -> Iterator[str]:
     """Yield lines with the steps at which training runs have read, or will read, the documents of a list."""
-    for name, ledger in runs_of(dataset):
-        documents = listed_documents(ledger, given, dataset)
-        read = {
+    for name, ledger in find_training_runs(dataset):
+        documents = find_listed_documents(ledger, id_lines, dataset)
+        steps_by_dataset = {
             line: steps
             for line, line_documents in sorted(documents.items())
-            if (steps := steps_of(ledger, line_documents))
+            if (steps := find_steps(ledger, line_documents))
         }
-        if not read:
+        if not steps_by_dataset:
             yield f"{name} reads none of these documents"
             continue
-        all_steps = sorted({step for steps in read.values() for step in steps})
-        # for private data omit the counts of documents; steps are only positions
-        counts = f": {len(read)} of {count_of(len(given), 'line')}"
-        summary = format_steps(all_steps) + ("" if project.privacy().closed else counts)
-        yield f"{name} has read it, or will read it, at {summary}"
-        if len(given) > 1:
-            for line, steps in list(read.items())[:_MOST]:
+        all_steps = sorted({step for steps in steps_by_dataset.values() for step in steps})
+        # omit document counts for private data; steps are shown, because they are only positions
+        counts = f": {len(steps_by_dataset)} of {count_of(len(id_lines), 'line')}"
+        summary = format_steps(all_steps) + ("" if project.current_privacy().closed else counts)
+        yield f"{name} reads these documents at {summary}"
+        if len(id_lines) > 1:
+            for line, steps in list(steps_by_dataset.items())[:_MAX_ROWS]:
                 yield f"  line {line}: {format_steps(steps)}"
-            if len(read) > _MOST:
-                yield f"  and {len(read) - _MOST} more: `dataprep seen {name} --id ID`"
+            if len(steps_by_dataset) > _MAX_ROWS:
+                yield f"  and {len(steps_by_dataset) - _MAX_ROWS} more: `dataprep seen {name} --id ID`"
