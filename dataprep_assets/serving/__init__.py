@@ -4,7 +4,7 @@ Importing it does not import Dagster, TensorFlow or torch.
 """
 
 from dataprep_assets.serving.window.events import WindowEvent, WindowStatus
-from dataprep_assets.serving.window.keep_policy import KeepBytes
+from dataprep_assets.serving.window.keep_policy import CacheLimit
 from dataprep_assets.serving.window.plan import WindowPlan, plan_window
 from dataprep_assets.serving.window.readers import Shard, torch_dataset
 from dataprep_assets.serving.window.release import Release, ReleaseLocation
@@ -13,7 +13,7 @@ from dataprep_assets.serving.window.shard_window import ShardWindow
 from dataprep_assets.serving.window.window_state import WindowState
 
 __all__ = [
-    "KeepBytes",
+    "CacheLimit",
     "Release",
     "ReleaseLocation",
     "Schedule",

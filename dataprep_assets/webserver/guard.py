@@ -35,32 +35,32 @@ _ADDED = (
 )
 
 
-def hosts_of(environment: Mapping[str, str]) -> tuple[str, ...]:
+def list_hosts(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the host names that the UI accepts: the names of loopback, and the names in the environment."""
     names = (name.strip().lower() for name in environment.get(HOSTS, "").split(","))
     return (*LOOPBACK, *(name for name in names if name))
 
 
-def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
+def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
     """Return the reason for refusing a request, as a sentence for a legitimate user; None if the request may pass.
 
     Args:
         scope: The scope of an ASGI connection, of type `http` or `websocket`.
         hosts: Host names of the server; a name without a port matches every port.
     """
-    headers = _headers(scope)
+    headers = _parse_headers(scope)
     path, method = str(scope["path"]), str(scope.get("method", "GET"))
     reads = scope["type"] == "http" and method in ("GET", "HEAD")
     if reads and path in _INFORMATION:
         return None
-    # the server behind the guard could use a different one of the duplicates
+    # refuse duplicates, because the server behind the guard could use a different one
     if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
         return "a header that must be unique occurs twice."
     host = _first_value(headers, "host").lower()
-    if host not in hosts and _without_port(host) not in hosts:
+    if host not in hosts and _remove_port(host) not in hosts:
         return f"unknown host name {host!r:.80}. If it is a name of this server, add it to {HOSTS}."
     origin = _first_value(headers, "origin").lower()
-    # a sandboxed frame or a file sends `null`, which has no host and is therefore also refused
+    # also refuse `null`, which has no host, and which a sandboxed frame or a file sends
     if origin and urlsplit(origin).netloc != host:
         return "the request comes from a different origin."
     if not (_is_of_this_site(headers) or (reads and _opens_a_page(headers) and not _is_graphql(path))):
@@ -68,16 +68,16 @@ def refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | None:
     if scope["type"] == "websocket":
         return None
     if method not in ("GET", "HEAD", "POST"):
-        return f"the method {method!r:.20} is not used here."
+        return f"the method {method!r:.20} is not allowed."
     if reads and _is_graphql(path) and "query" in parse_qs(bytes(scope.get("query_string", b"")).decode("latin-1")):
         return "GraphQL queries must use POST, because a link could contain a mutation."
     return _unsafe_content(headers) if method == "POST" else None
 
 
-def _headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
+def _parse_headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
     values_by_name: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
-        # headers are bytes, and latin-1 can decode any byte
+        # decode as latin-1, which can decode any byte
         values_by_name.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
     return values_by_name
 
@@ -86,7 +86,7 @@ def _first_value(headers: Mapping[str, Sequence[str]], name: str) -> str:
     return headers.get(name, [""])[0]
 
 
-def _without_port(host: str) -> str:
+def _remove_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
 
@@ -112,7 +112,7 @@ def _opens_a_page(headers: Mapping[str, Sequence[str]]) -> bool:
 def _unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
     kind = _first_value(headers, "content-type").partition(";")[0].strip().lower()
     empty = _first_value(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
-    # a page can also send content without a type, such as a `Blob`, without a preflight request
+    # without a preflight request, a page can also send content without a type, such as a `Blob`
     if kind in _WITHOUT_PREFLIGHT or (not kind and not empty):
         return "the content type must be `application/json`."
     return None
@@ -128,20 +128,20 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        why = refusal(scope, self._hosts)
-        if why is None:
-            await self._app(scope, receive, _adding(send))
+        reason = explain_refusal(scope, self._hosts)
+        if reason is None:
+            await self._app(scope, receive, _add_headers(send))
         elif scope["type"] == "websocket":
             await receive()  # websocket.connect
             await send({"type": "websocket.close", "code": 1008})  # policy violation (RFC 6455)
         else:
-            body = f"Refused: {why}\n".encode()
+            body = f"Refused: {reason}\n".encode()
             kind = (b"content-type", b"text/plain; charset=utf-8")
-            await _adding(send)({"type": "http.response.start", "status": 403, "headers": [kind]})
+            await _add_headers(send)({"type": "http.response.start", "status": 403, "headers": [kind]})
             await send({"type": "http.response.body", "body": body})
 
 
-def _adding(send: Send) -> Send:
+def _add_headers(send: Send) -> Send:
     """Wrap `send` to add headers that forbid other sites to frame the response or to keep a reference to its window."""
 
     async def sending(message: MutableMapping[str, Any]) -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError, TransferError
-from dataprep_assets.serving import KeepBytes, ShardWindow, WindowEvent
+from dataprep_assets.serving import CacheLimit, ShardWindow, WindowEvent
 from dataprep_assets.serving.window import cache as cache_module
 from dataprep_assets.serving.window.release import Release, ReleaseLocation, read_release
-from dataprep_assets.stores.files import open_to_others
+from dataprep_assets.stores.files import list_open_to_others
 from dataprep_assets.stores.local import LocalStore
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.serving.releases import (
     data_files,
     debris,
@@ -50,7 +51,7 @@ def test_a_limit_is_never_exceeded(tmp_path: Path, keep: Any) -> None:
         most = max(most, len({name.removesuffix(".part") for name in names}))
 
     store.before = count
-    policy = KeepBytes(2 * size + 1) if keep == "bytes" else keep
+    policy = CacheLimit(2 * size + 1) if keep == "bytes" else keep
     with ShardWindow(place, tmp_path / "cache", 1, keep=policy, retry=QUICK) as window:
         for step in range(11):
             shard = window.swap(step)
@@ -75,17 +76,17 @@ def test_what_is_fetched_of_a_sensitive_release_is_its_owners_alone(tmp_path: Pa
 
         def look(key: str, given: int) -> None:
             looks.update(path.name for path in cache.rglob("*"))
-            wrong.update(open_to_others(cache))
+            wrong.update(list_open_to_others(cache))
 
         store.before = look
         with ShardWindow(place, cache, 1, keep=2, retry=QUICK) as window:
             for step in range(6):
                 window.swap(step)
-                wrong.update(open_to_others(cache))
-        wrong.update(open_to_others(cache))
+                wrong.update(list_open_to_others(cache))
+        wrong.update(list_open_to_others(cache))
         assert wrong == set()
         assert {"train_000000.npy.part", "release.json", "state.json"} <= looks
-        assert bool(list(open_to_others(tmp_path / "shard"))) == there, "folders made on the way are closed, too"
+        assert bool(list(list_open_to_others(tmp_path / "shard"))) == there, "folders made on the way are closed, too"
         Path(tmp_path, "others").touch()
         assert Path(tmp_path, "others").stat().st_mode & 0o666 == 0o666, "the trainer's umask is its own"
     finally:
@@ -104,10 +105,10 @@ def test_a_limit_smaller_than_two_shards_is_an_error_at_construction(tmp_path: P
     """docs/known-failures.md#eviction: two shards lie on the disk at a time."""
     place = published(tmp_path)
     size = read_release(place).shards_of("train")[0].bytes
-    for keep in (1, KeepBytes(2 * size - 1)):
-        with pytest.raises(ConfigError, match="keep"):
+    for keep in (1, CacheLimit(2 * size - 1)):
+        with raises(ConfigError, "keep"):
             ShardWindow(place, tmp_path / "cache", 1, keep=keep)
-    ShardWindow(place, tmp_path / "cache", 1, keep=KeepBytes(2 * size)).close()
+    ShardWindow(place, tmp_path / "cache", 1, keep=CacheLimit(2 * size)).close()
     single = published(tmp_path / "one", (8,))
     ShardWindow(single, tmp_path / "cache1", 1, keep=1).close()
 
@@ -223,11 +224,11 @@ def test_an_object_replaced_in_the_store_is_refused(tmp_path: Path) -> None:
     place, store = watched(tmp_path)
     with ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window:
         store.put("train_000000.npy", b"something else")
-        with pytest.raises(CorruptSourceError, match=r"A different shard has this name\. Publish the release again"):
+        with raises(CorruptSourceError, "train_000000.npy"):
             window.swap(0)
         shutil.copy(tmp_path / "built" / "train_000000.npy", tmp_path / "store" / "train_000000.npy")
         flip(tmp_path / "store" / "train_000000.npy")
-        with pytest.raises(CorruptSourceError, match="expected sha256"):
+        with raises(CorruptSourceError, "train_000000.npy", "sha256"):
             window.swap(0)
         shutil.copy(tmp_path / "built" / "train_000000.npy", tmp_path / "store" / "train_000000.npy")
         assert_is(window.swap(0), 0)
@@ -259,7 +260,7 @@ def test_a_release_published_damaged_is_refused_though_its_digests_are_right(tmp
     place = publish(release, built, ReleaseLocation(LocalStore(tmp_path / "store")))
     with (
         ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window,
-        pytest.raises(CorruptSourceError, match="was published damaged"),
+        raises(CorruptSourceError, "published"),
     ):
         window.swap(0)
 
@@ -270,7 +271,7 @@ def test_a_full_disk_is_said_before_a_byte_is_fetched(tmp_path: Path, monkeypatc
     monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: free._replace(free=100))
     with (
         ShardWindow(place, tmp_path / "cache", 1, retry=QUICK) as window,
-        pytest.raises(TransferError, match="704 bytes are still to be downloaded, but the disk of"),
+        raises(TransferError, 704, tmp_path),
     ):
         window.swap(0)
     assert store.fetched == []
@@ -285,7 +286,7 @@ def test_two_windows_without_room_for_both_are_told_so(tmp_path: Path) -> None:
     ):
         first.swap(0)
         until(lambda: first.status().ready == (0, 1))
-        with pytest.raises(ConfigError, match=r"process \d+-\w+ holds \[0, 1\].*Raise keep"):
+        with raises(ConfigError, "keep", "0, 1"):
             second.swap(3)
         assert_is(second.swap(0), 0)
         assert_is(second.swap(1), 1)

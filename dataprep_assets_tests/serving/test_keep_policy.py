@@ -7,20 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.window.keep_policy import KeepBytes, check_keep, fits, victims
+from dataprep_assets.serving.window.keep_policy import CacheLimit, check_keep, choose_victims, has_room
+from dataprep_assets_tests.messages import raises
 
 
 @pytest.mark.parametrize(
     ("keep", "sizes"),
-    [(1, [5, 5]), (0, [5]), (True, [5]), (KeepBytes(9), [5, 5]), (KeepBytes(4), [5]), (KeepBytes(11), [2, 6, 6])],
+    [(1, [5, 5]), (0, [5]), (True, [5]), (CacheLimit(9), [5, 5]), (CacheLimit(4), [5]), (CacheLimit(11), [2, 6, 6])],
 )
 def test_a_limit_smaller_than_what_is_needed_is_an_error(keep: Any, sizes: list[int]) -> None:
-    with pytest.raises(ConfigError, match="keep"):
+    with raises(ConfigError, "keep"):
         check_keep(keep, sizes)
 
 
 @pytest.mark.parametrize(
-    ("keep", "sizes"), [("all", [5, 5]), (2, [5, 5]), (1, [5]), (KeepBytes(10), [5, 5]), (KeepBytes(12), [2, 6, 6])]
+    ("keep", "sizes"), [("all", [5, 5]), (2, [5, 5]), (1, [5]), (CacheLimit(10), [5, 5]), (CacheLimit(12), [2, 6, 6])]
 )
 def test_a_limit_that_is_just_enough_works(keep: Any, sizes: list[int]) -> None:
     check_keep(keep, sizes)
@@ -31,14 +32,14 @@ def test_victims_are_never_held_and_make_room_when_they_can(
     present: set[int], held: set[int], wanted: int, keep: int
 ) -> None:
     sizes = dict.fromkeys(present, 5)
-    chosen = victims(keep, sizes, 5, held=held, wanted=wanted, shards=10)
+    chosen = choose_victims(keep, sizes, 5, held_shards=held, needed_shard=wanted, shards=10)
     assert not set(chosen) & (held | {wanted})
     left = {i: 5 for i in present if i != wanted and i not in chosen}
-    assert fits(keep, left, 5) or set(left) <= held
+    assert has_room(keep, left, 5) or set(left) <= held
 
 
 def test_what_is_needed_last_goes_first() -> None:
     present = dict.fromkeys([1, 2, 6, 9], 5)
-    assert victims(2, present, 5, held={1}, wanted=3, shards=10) == [2, 9, 6]
-    assert victims(KeepBytes(20), present, 5, held={1}, wanted=3, shards=10) == [2]
-    assert victims("all", present, 5, held=set(), wanted=3, shards=10) == []
+    assert choose_victims(2, present, 5, held_shards={1}, needed_shard=3, shards=10) == [2, 9, 6]
+    assert choose_victims(CacheLimit(20), present, 5, held_shards={1}, needed_shard=3, shards=10) == [2]
+    assert choose_victims("all", present, 5, held_shards=set(), needed_shard=3, shards=10) == []

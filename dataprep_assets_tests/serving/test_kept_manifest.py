@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from dataprep_assets.errors import ConfigError, SourceError, TransferError
+from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.window.release import ReleaseLocation
 from dataprep_assets.stores.store import ObjectInfo
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.serving.releases import (
     published,
 )
@@ -17,7 +16,7 @@ from dataprep_assets_tests.serving.watched import QUICK, Watched, assert_is, wat
 
 def test_a_cache_of_another_release_is_refused(tmp_path: Path) -> None:
     ShardWindow(published(tmp_path / "a"), tmp_path / "cache", 1).close()
-    with pytest.raises(ConfigError, match="Use a different cache folder, or delete it"):
+    with raises(ConfigError, tmp_path / "cache"):
         ShardWindow(published(tmp_path / "b", (8, 4)), tmp_path / "cache", 1)
 
 
@@ -25,12 +24,12 @@ def test_a_folder_in_which_another_release_is_published_is_refused_and_left_alon
     published(tmp_path / "a")
     there = tmp_path / "a" / "store"
     before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match="a different release is published there"):
+    with raises(ConfigError, tmp_path / "a" / "store", "published"):
         ShardWindow(published(tmp_path / "b", (8, 4)), there, 1, keep=2)
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "release.json").write_text('{"tag": "v1.2"}')
-    with pytest.raises(ConfigError, match=r"not a manifest of this release\. Use a different cache folder"):
+    with raises(ConfigError, tmp_path / "other", "manifest"):
         ShardWindow(published(tmp_path / "c"), tmp_path / "other", 1)
 
 
@@ -51,5 +50,5 @@ def test_a_restart_without_network_uses_what_is_there(tmp_path: Path) -> None:
     with ShardWindow(away, tmp_path / "cache", 1, retry=QUICK) as window:
         for step in range(3):
             assert_is(window.swap(step), step)
-    with pytest.raises(SourceError, match="no route"):
+    with raises(TransferError, "no route"):
         ShardWindow(away, tmp_path / "empty", 1)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.serving.window.keep_policy import KeepBytes
+from dataprep_assets.serving.window.keep_policy import CacheLimit
 from dataprep_assets.serving.window.plan import WindowPlan, plan_window
 
 GB = 10**9
@@ -71,8 +71,8 @@ def test_one_shard_is_fetched_once_and_never_stalls() -> None:
 def test_a_disk_that_is_too_small_is_said_with_the_way_out() -> None:
     plan = planned([430 * GB] * 14, disk_bytes=1000 * GB)
     assert not plan.fits_disk
-    assert plan.advice[0].startswith("Set keep=KeepBytes(1000000000000)")
-    again = planned([430 * GB] * 14, disk_bytes=1000 * GB, keep=KeepBytes(1000 * GB))
+    assert plan.advice[0].startswith("Set keep=CacheLimit(1000000000000)")
+    again = planned([430 * GB] * 14, disk_bytes=1000 * GB, keep=CacheLimit(1000 * GB))
     assert again.fits_disk
     tiny = planned([430 * GB] * 14, disk_bytes=500 * GB)
     assert "a release of smaller shards" in tiny.advice[0]

@@ -8,6 +8,7 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.serving.window.readers import Shard
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.pytorch import loaded_by_workers, original_samples, our_samples
 from dataprep_assets_tests.serving.releases import LENGTH, make_release, tokens_of
 
@@ -66,7 +67,7 @@ def test_a_short_ids_file_is_refused_where_the_original_drops_samples(tmp_path: 
     shard = shard_in(tmp_path, samples=10)
     shard.ids_path.write_bytes(shard.ids_path.read_bytes()[:64])
     assert original_samples(shard.token_path, shard.ids_path, LENGTH)["length"] == 8
-    with pytest.raises(FormatError, match="the shard has 10 samples"):
+    with raises(FormatError, 10):
         pickle.loads(pickle.dumps(shard))
 
 
@@ -80,5 +81,5 @@ def test_ids_with_a_header_are_refused_where_the_original_reads_empty_samples(tm
         np.save(file, np.asarray(shard.sample_ids))
     original = original_samples(shard.token_path, shard.ids_path, LENGTH)
     assert original["ids"][0].to_bytes(8, "little") == b"\x93NUMPY\x01\x00"
-    with pytest.raises(FormatError, match="headerless"):
+    with raises(FormatError, "headerless"):
         pickle.loads(pickle.dumps(shard))

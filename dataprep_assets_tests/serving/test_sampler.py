@@ -9,9 +9,10 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, FormatError, NotFoundError
 from dataprep_assets.serving.sampler import source_order
-from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, add_revision
+from dataprep_assets.serving.sampler.next_revision import CurrentSource, DocumentEnds, RevisionRequest, add_revision
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.serving.histories import EDITS, History, history, readings_of, resumed, tell
 
 SEEDS = (*range(24), 229, 579, 650, 683, 709, 720)
@@ -106,10 +107,10 @@ def test_what_a_step_reads_does_not_change_when_a_revision_is_added() -> None:
                 assert np.array_equal(then, now)
 
 
-def make(tokens: int, **changed: Any) -> tuple[RevisionRequest, FoundSource]:
+def make(tokens: int, **changed: Any) -> tuple[RevisionRequest, CurrentSource]:
     wanted = RevisionRequest(name="run", batch=4, sequence_length=8, seed=0, samples="windows", steps=None)
     shards = (("train-00000", "a" * 64, tokens),)
-    source = FoundSource(
+    source = CurrentSource(
         name="books", dataset="books", split="train", dtype="uint16", tokenizer="t", weight=1.0, shards=shards, epochs=1
     )
     return replace(wanted, **{k: v for k, v in changed.items() if hasattr(wanted, k)}), source
@@ -119,7 +120,7 @@ def whole(_: str) -> DocumentEnds:
     raise AssertionError("no shard has changed")
 
 
-def begin(wanted: RevisionRequest, *sources: FoundSource, **more: Any) -> ScheduleHistory:
+def begin(wanted: RevisionRequest, *sources: CurrentSource, **more: Any) -> ScheduleHistory:
     found: dict[str, Any] = {"documents": whole, "packs": lambda shard, length: None} | more
     return add_revision(None, wanted, sources, **found)
 
@@ -127,14 +128,13 @@ def begin(wanted: RevisionRequest, *sources: FoundSource, **more: Any) -> Schedu
 def test_a_step_beyond_the_end_says_why_and_what_to_do() -> None:
     sampler = Sampler(begin(*make(330)))  # 42 windows are ten steps of four
     assert sampler.end == 10
-    with pytest.raises(NotFoundError, match=r"step 10 is out of range: .* 0 to 9, because source books has "
-                       r"then been read once.*dataprep schedule run --from-step 10"):  # fmt: skip
+    with raises(NotFoundError, 10, "0 to 9", "books", "dataprep schedule run --from-step 10"):  # fmt: skip
         sampler.spans(10)
-    with pytest.raises(NotFoundError, match="step -1 must be at least 0"):
+    with raises(NotFoundError, -1, 0):
         sampler.spans(-1)
-    with pytest.raises(NotFoundError, match="positions 0 to 4 are outside the batch of 4"):
+    with raises(NotFoundError, "0 to 4", 4):
         sampler.spans(0, [0, 4])
-    with pytest.raises(ConfigError, match="rank 2 is out of range: 2 ranks"):
+    with raises(ConfigError, 2):
         sampler.positions(0, 2, 2)
 
 
@@ -152,14 +152,14 @@ def test_a_billion_samples_cost_no_memory_and_no_start() -> None:
 def test_a_file_that_is_no_schedule_is_told(tmp_path: Any) -> None:
     path = tmp_path / "schedule.json"
     path.write_bytes(b"{")
-    with pytest.raises(FormatError, match="invalid JSON"):
+    with raises(FormatError, path, "JSON"):
         ScheduleHistory.read(path)
     schedule = begin(*make(330))
     path.write_bytes(schedule.to_bytes())
     assert ScheduleHistory.read(path) == schedule
     path.write_bytes(schedule.to_bytes().replace(b'"batch": 4', b'"batch": 0'))
-    with pytest.raises(FormatError, match="batch must be at least 1, not 0"):
+    with raises(FormatError, path, "batch", 1, 0):
         ScheduleHistory.read(path)
     path.write_bytes(schedule.to_bytes().replace(b'"batch"', b'"batsch"'))
-    with pytest.raises(FormatError, match="not a schedule"):
+    with raises(FormatError, path):
         ScheduleHistory.read(path)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.window.schedule import Schedule
+from dataprep_assets_tests.messages import raises
 
 
 @given(st.integers(1, 40), st.integers(1, 500), st.integers(0, 10**7))
@@ -40,9 +41,9 @@ def test_a_start_beyond_the_last_shard_wraps() -> None:
 
 def test_wrong_numbers_are_refused() -> None:
     for shards, steps in ((0, 1), (1, 0)):
-        with pytest.raises(ConfigError, match="at least 1"):
+        with raises(ConfigError, 1):
             Schedule(shards=shards, steps_per_shard=steps)
-    with pytest.raises(ConfigError, match="step -1"):
+    with raises(ConfigError, -1):
         Schedule(shards=1, steps_per_shard=1).shard(-1)
 
 
@@ -58,5 +59,5 @@ def test_ranks_share_a_step_and_read_the_same_together_whatever_their_number(wor
 
 
 def test_a_rank_beyond_the_last_is_refused() -> None:
-    with pytest.raises(ConfigError, match="rank 2 is out of range: 2 ranks"):
+    with raises(ConfigError, 2):
         Schedule(shards=1, steps_per_shard=1).samples(0, 4, rank=2, world_size=2)

@@ -7,6 +7,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.serving.window.templar import ShardedDatasetManager
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.pytorch import managed_turns, restarted
 from dataprep_assets_tests.serving.releases import LENGTH, published, tokens_of
 
@@ -45,12 +46,12 @@ def test_what_workers_of_a_loader_read_begins_a_turn(tmp_path: Path, workers: st
 def test_the_place_is_that_of_the_original_and_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("R2_DATASET_BUCKET_NAME", raising=False)
     monkeypatch.setenv("DATASET_BINS_PATH", "remote/tokenized/")
-    with pytest.raises(ConfigError, match="R2_DATASET_BUCKET_NAME is not set"):
+    with raises(ConfigError, "R2_DATASET_BUCKET_NAME"):
         ShardedDatasetManager(LENGTH, 0, 1, object())
 
 
 def test_other_types_and_ranks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="token_dtype must be uint32, the type of samples, not"):
+    with raises(ConfigError, "token_dtype", "uint32"):
         ShardedDatasetManager(LENGTH, 0, 1, None, np.uint16, release=tmp_path, cache_dir=tmp_path)
-    with pytest.raises(ConfigError, match="rank 2 is out of range: 2 ranks"):
+    with raises(ConfigError, 2):
         ShardedDatasetManager(LENGTH, 2, 2, None, release=tmp_path, cache_dir=tmp_path)

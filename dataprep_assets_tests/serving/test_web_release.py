@@ -9,11 +9,12 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, SourceError
 from dataprep_assets.serving import Release, ShardWindow
-from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, locate
+from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, locate_release
 from dataprep_assets.stores.http import HttpStore, hub_url
-from dataprep_assets.stores.preflight import preflight_reading
+from dataprep_assets.stores.preflight import run_reading_preflight
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.hub_server import HubServer
+from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.serving.releases import make_release
 from dataprep_assets_tests.serving.watched import QUICK, assert_is
 
@@ -69,9 +70,7 @@ def test_what_breaks_on_the_way_is_read_again(hub: HubServer, kind: str, tmp_pat
 
 
 def test_what_is_not_there_or_refused_says_so(hub: HubServer, on_hub: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        MissingArtifactError, match=r"the object does not exist\. Build or upload it, or correct the key"
-    ):
+    with raises(MissingArtifactError, MANIFEST):
         ShardWindow(
             ReleaseLocation(HttpStore(f"{hub.endpoint}/datasets/{REPO}/resolve/main/other", retry=AT_ONCE)), tmp_path, 1
         )
@@ -79,17 +78,15 @@ def test_what_is_not_there_or_refused_says_so(hub: HubServer, on_hub: str, tmp_p
     assert store.head("nothing") is None
     assert sum(len(block) for block in store.read(MANIFEST, 3, 9)) == 6
     size = len(b"".join(store.read(MANIFEST)))
-    with pytest.raises(IntegrityError, match=f"has {size:,} bytes"):
+    with raises(IntegrityError, size):
         list(store.read(MANIFEST, 0, size + 1))
     hub.fail(f"{FOLDER}/{MANIFEST}", "expired", method="HEAD", times=1)
-    with pytest.raises(SourceError, match=r"refused access \(HTTP 403\): set HF_TOKEN to a token"):
-        locate(on_hub).store.head(MANIFEST)
+    with raises(SourceError, 403, "HF_TOKEN"):
+        locate_release(on_hub).store.head(MANIFEST)
     for write in (lambda: store.put("x", b""), lambda: store.delete("x"), lambda: store.copy("x", "y")):
-        with pytest.raises(ConfigError, match=r"is read-only\. Publish to"):
+        with raises(ConfigError, "read-only"):
             write()
-    with pytest.raises(
-        ConfigError, match="a web server cannot list its files, so only files in a manifest can be read"
-    ):
+    with raises(ConfigError, "list", "manifest"):
         next(store.list())
 
 
@@ -107,16 +104,16 @@ def test_no_log_and_no_message_has_a_signed_url(hub: HubServer, on_hub: str, cap
 
 
 def test_a_reader_tries_a_place_without_writing(hub: HubServer, on_hub: str, tmp_path: Path) -> None:
-    place = locate(on_hub)
-    steps = list(preflight_reading(place.store, [place.key(MANIFEST)]))
+    place = locate_release(on_hub)
+    steps = list(run_reading_preflight(place.store, [place.key(MANIFEST)]))
     assert [(step.name, step.ok) for step in steps] == [
         ("credentials and an object", True),
         ("read", True),
         ("range read", True),
     ]
-    nothing = list(preflight_reading(locate(tmp_path).store))
+    nothing = list(run_reading_preflight(locate_release(tmp_path).store))
     assert [step.ok for step in nothing] == [False, False, False]
-    assert "no objects found to read. Check the bucket and prefix" in nothing[0].error
+    assert_names(nothing[0].error, "bucket", "prefix")
     assert not any(tmp_path.iterdir())
     assert Release.from_bytes(b"".join(place.store.read(MANIFEST)), "here").dataset == "tiny"
 
@@ -135,10 +132,10 @@ def test_addresses_of_the_hub(address: str, url: str) -> None:
 
 @pytest.mark.parametrize("address", ["hf://datasets/a", "hf://"])
 def test_an_address_without_a_repository_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match="is not a repository"):
+    with raises(ConfigError, address):
         hub_url(address, {})
 
 
 def test_a_web_server_in_the_clear_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unencrypted"):
-        locate("http://mirror.example/shards")
+    with raises(ConfigError, "unencrypted"):
+        locate_release("http://mirror.example/shards")

@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.schedule.megatron_indices import build_indices, m
 from dataprep_assets.pipelines.schedule.megatron_sources import open_indexed
 from dataprep_assets.pipelines.schedule.schedule_artifact import (
     build_schedule,
-    present_schedule,
+    load_current_schedule,
     revise_schedule,
     schedule_spec,
     write_revisions,
@@ -297,7 +297,7 @@ class TrainingRun:
     def revise(self, step: int) -> bool:
         """Make a revision from a step on; whether there is something to revise."""
         declaration = self.declaration
-        present = present_schedule(declaration, self.store)
+        present = load_current_schedule(declaration, self.store)
         try:
             trained = max(self.wrote) + 1
             schedule = revise_schedule(declaration, self.store, present, from_step=step, trained=max(trained, step))
@@ -364,7 +364,7 @@ class TrainingRun:
         try:
             build_indices(declaration, wanted, self.store)
         except ConfigError as error:
-            if "span several places, because `sequence_length` changed in the middle of an epoch" not in str(
+            if "not contiguous, because `sequence_length` changed in the middle of an epoch" not in str(
                 error
             ) and "the declaration has" not in str(error):
                 raise

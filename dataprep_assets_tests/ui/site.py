@@ -35,7 +35,9 @@ _THEIRS = """import dagster as dg
 def model() -> int:
     return 1
 """
-_BIN = Path(sys.executable).parent
+_FREED_KEY = "free_slots_after_run_end_seconds"
+_FREED = f"{_FREED_KEY}: 60"
+"""What a killed run held is free so many seconds later; a test would wait for them."""
 _RELOAD = """mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename
   ... on WorkspaceLocationEntry { loadStatus locationOrLoadError { __typename ... on PythonError { message } } } } }"""
 _LAUNCH = """mutation($params: ExecutionParams!) { launchRun(executionParams: $params) { __typename
@@ -178,7 +180,7 @@ class ServedProject:
             status = self.query(text, id=run_id)["runOrError"]["status"]
             return status in ("SUCCESS", "FAILURE", "CANCELED")
 
-        wait_until(ended, seconds)
+        wait_until(ended, seconds, every=0.3)
         return status
 
     @contextmanager
@@ -208,7 +210,9 @@ def site(folder: Path, project: Path) -> Iterator[ServedProject]:
     """
     home, root = folder / "home", folder / "artifacts"
     home.mkdir(parents=True)
-    shutil.copy(project / ".dagster" / "dagster.yaml", home)
+    settings = (project / ".dagster" / "dagster.yaml").read_text()
+    assert _FREED in settings
+    (home / "dagster.yaml").write_text(settings.replace(_FREED, f"{_FREED_KEY}: 5"))
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "DATAPREP_"))},
         "DAGSTER_HOME": str(home),

@@ -276,7 +276,8 @@ _DRAWN = "[...document.querySelectorAll('img')].filter(i => i.src.startsWith('da
 
 
 @pytest.mark.parametrize(
-    ("asset", "entry"), [("blend_preview", "requested_and_realisable"), ("blend", "requested_and_realised")]
+    ("asset", "entry"),
+    [("blend_preview", "requested_and_realizable_shares"), ("blend", "requested_and_realized_shares")],
 )
 def test_the_shares_of_a_blend_are_drawn(site: ServedProject, browser: Browser, asset: str, entry: str) -> None:
     """The UI keeps markdown of this length behind a click."""

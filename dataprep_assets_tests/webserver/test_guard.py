@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from dataprep_assets.webserver.__main__ import GuardedWebserver
-from dataprep_assets.webserver.guard import HOSTS, hosts_of, refusal
+from dataprep_assets.webserver.guard import HOSTS, explain_refusal, list_hosts
 from dataprep_assets_tests.project import new_instance
 
 HERE = "localhost:3000"
@@ -52,7 +52,7 @@ POST = {"method": "POST", "path": "/graphql", "content_type": "application/json"
     ],
 )
 def test_people_and_programs_pass(made: dict[str, Any]) -> None:
-    assert refusal(made, hosts_of({HOSTS: " dagster.hospital.example ,"})) is None
+    assert explain_refusal(made, list_hosts({HOSTS: " dagster.hospital.example ,"})) is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_people_and_programs_pass(made: dict[str, Any]) -> None:
     ],
 )
 def test_pages_of_other_sites_do_not(made: dict[str, Any], why: str) -> None:
-    assert why in (refusal(made, hosts_of({})) or "")
+    assert why in (explain_refusal(made, list_hosts({})) or "")
 
 
 @pytest.fixture(scope="module")

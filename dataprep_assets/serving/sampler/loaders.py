@@ -33,14 +33,14 @@ class SampleSource:
     def __getitem__(self, number: int) -> dict[str, NDArray[Any]]:
         """Return a sample; raise IndexError beyond the last one."""
         step, position = self.data.sampler.place(int(number))
-        return {name: rows[0] for name, rows in arrays_of(self.data.sample(step, position)).items()}
+        return {name: rows[0] for name, rows in list_arrays(self.data.sample(step, position)).items()}
 
     def __repr__(self) -> str:
-        # grain compares this on resume, so a state cannot be continued with a different schedule.
+        # On resume, grain compares this text, so a state cannot be continued with a different schedule.
         return f"SampleSource({self.data.schedule.name}, {self.data.schedule.digest[:16]})"
 
 
-def arrays_of(batch: Batch) -> dict[str, NDArray[Any]]:
+def list_arrays(batch: Batch) -> dict[str, NDArray[Any]]:
     """Return the arrays of a batch by name, without those that are None."""
     arrays: dict[str, NDArray[Any]] = {"tokens": batch.tokens, "labels": batch.labels}
     if batch.position_ids is not None and batch.document_ids is not None:
@@ -57,38 +57,41 @@ def torch_steps(data: TrainingData, *, rank: int = 0, world_size: int = 1) -> An
     for rule in data.sampler.rules:
         if rule.revision.batch % world_size:
             raise ConfigError(
-                f"{data.name}: {count_of(world_size, 'rank does', 'ranks do')} not divide the batch of "
-                f"{rule.revision.batch} from step {rule.first} on, so some would wait for others. Use a different "
-                "number of ranks, or make a revision"
+                f"{data.name}: the batch of {rule.revision.batch} from step {rule.first} on is not divisible by "
+                f"{count_of(world_size, 'rank')}. Use a number of ranks that divides it, or change `batch` and make a "
+                f"revision: dataprep schedule {data.name} --from-step N"
             )
-    return _steps_class()(data, rank, world_size)
+    return _build_steps_class()(data, rank, world_size)
 
 
 @cache
-def _steps_class() -> Any:
+def _build_steps_class() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise ConfigError("torch_steps needs PyTorch: pip install torch. TrainingData needs only NumPy") from error
+        raise ConfigError(
+            "torch_steps: torch is not installed. Run `pip install torch`, or use TrainingData, which needs only NumPy"
+        ) from error
 
     class Steps(torch.utils.data.IterableDataset):  # type: ignore[misc, type-arg, unused-ignore]
         """Dataset of `torch_steps`."""
 
         def __init__(self, data: TrainingData, rank: int, world_size: int, step: int = 0) -> None:
             self._data, self._rank, self._world_size = data, rank, world_size
-            self._next, self._own = step, False  # whether `_next` belongs to this worker or to all of them
+            self._next, self._own = step, False  # `_own`: whether `_next` belongs to this worker or to all
 
-        # Pickle cannot find a class that is defined inside a function, so a module-level function creates it.
+        # Rebuild through a module-level function, because pickle cannot find a class defined inside a function.
         def __reduce__(self) -> tuple[Any, ...]:
-            return _steps_again, (self._data, self._rank, self._world_size, self._next)
+            return _rebuild_steps, (self._data, self._rank, self._world_size, self._next)
 
         def __iter__(self) -> Iterator[dict[str, Any]]:
             worker = torch.utils.data.get_worker_info()
             step, workers = self._step(), 1 if worker is None else worker.num_workers
             while step < self._data.steps:
-                batch = arrays_of(self._data.batch(step, rank=self._rank, world_size=self._world_size))
+                batch = list_arrays(self._data.batch(step, rank=self._rank, world_size=self._world_size))
                 step += workers
-                # Update this before the batch is yielded, so that a state requested in between continues after it.
+                # Update the position before yielding the batch, so that a state requested in between continues after
+                # it.
                 self._next, self._own = step, worker is not None
                 yield {name: torch.from_numpy(np.ascontiguousarray(rows)) for name, rows in batch.items()}
 
@@ -108,5 +111,5 @@ def _steps_class() -> Any:
     return Steps
 
 
-def _steps_again(data: TrainingData, rank: int, world_size: int, step: int) -> Any:
-    return _steps_class()(data, rank, world_size, step)
+def _rebuild_steps(data: TrainingData, rank: int, world_size: int, step: int) -> Any:
+    return _build_steps_class()(data, rank, world_size, step)

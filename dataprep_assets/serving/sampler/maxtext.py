@@ -1,9 +1,9 @@
 """Loader that lets MaxText train on prepacked rows as stored, with their segments and positions.
 
 No unmodified pipeline of MaxText accepts stored segments (docs/formats/packed-rows.md#maxtext). `install` replaces its
-tfds and grain pipelines with this loader. MaxText's own `get_datasets` finds the files and shards them over the hosts.
-This module passes on the five stored columns and derives `targets`; a stored `targets` column is passed on unchanged.
-MaxText's `MultiHostDataLoadIterator` then puts the batches on devices.
+tfds and grain pipelines with this loader. MaxText's own `get_datasets` finds the files and distributes them across the
+hosts. This module passes on the five stored columns and derives `targets`; a stored `targets` column is passed on
+unchanged. MaxText's `MultiHostDataLoadIterator` then puts the batches on devices.
 
 Importing this module does not import Dagster, TensorFlow, JAX, grain or MaxText.
 
@@ -11,7 +11,7 @@ Entry points: `install`; `six_columns`, `tfds_batches` and `grain_batches` for y
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,23 +30,30 @@ _SHUFFLE_BUFFER = 1024
 _PIPELINES = "maxtext.input_pipeline"
 
 
-def six_columns(stored: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
+def _require_columns(names: Iterable[str]) -> None:
+    """Raise ConfigError naming the columns of prepacked rows that are missing."""
+    if missing := sorted(set(COLUMNS).difference(names)):
+        raise ConfigError(
+            f"columns {', '.join(missing)} are missing. Use a dataset of prepacked rows (`layout: prepacked`)"
+        )
+
+
+def six_columns(stored_columns: Mapping[str, Any]) -> dict[str, NDArray[np.int32]]:
     """Return the columns of MaxText's train step for the stored columns of a row or a batch.
 
-    ``stored`` maps names to integers of shape ``(L,)`` or ``(rows, L)``. A label is the next input where
+    ``stored_columns`` maps names to integers of shape ``(L,)`` or ``(rows, L)``. A label is the next input where
     ``targets_segmentation`` is not 0. Elsewhere it is 0 and not counted in the loss. Raises ConfigError naming missing
     columns, and FormatError for columns of different shapes.
     """
-    if missing := sorted(set(COLUMNS) - stored.keys()):
-        raise ConfigError(f"not prepacked rows: columns {', '.join(missing)} are missing")
-    columns = {name: np.asarray(stored[name], np.int32) for name in COLUMNS}
+    _require_columns(stored_columns.keys())
+    columns = {name: np.asarray(stored_columns[name], np.int32) for name in COLUMNS}
     if len(shapes := {values.shape for values in columns.values()}) > 1:
         raise FormatError(f"the columns of a row must have equal shapes, not {', '.join(map(str, sorted(shapes)))}")
-    if TARGETS in stored:
-        return columns | {TARGETS: np.asarray(stored[TARGETS], np.int32)}
-    following = np.zeros_like(columns["inputs"])
-    following[..., :-1] = columns["inputs"][..., 1:]
-    return columns | {TARGETS: np.where(columns["targets_segmentation"] != 0, following, 0).astype(np.int32)}
+    if TARGETS in stored_columns:
+        return columns | {TARGETS: np.asarray(stored_columns[TARGETS], np.int32)}
+    next_inputs = np.zeros_like(columns["inputs"])
+    next_inputs[..., :-1] = columns["inputs"][..., 1:]
+    return columns | {TARGETS: np.where(columns["targets_segmentation"] != 0, next_inputs, 0).astype(np.int32)}
 
 
 def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: int | None = None) -> Any:
@@ -56,7 +63,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
         rows: Dataset whose elements are dictionaries of the stored columns.
         batch_size: Rows per batch. An incomplete last batch is dropped, as in MaxText.
         epochs: Number of passes over all rows; None repeats them forever.
-        seed: Seed of the shuffle; None keeps the order of `rows`.
+        seed: Seed for the shuffle; None keeps the order of `rows`.
 
     Raises ConfigError naming missing stored columns.
     """
@@ -69,8 +76,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
         labels = tf.concat([columns["inputs"][1:], [0]], 0)
         return columns | {TARGETS: tf.where(columns["targets_segmentation"] != 0, labels, 0)}
 
-    if missing := sorted(set(COLUMNS) - rows.element_spec.keys()):
-        raise ConfigError(f"not prepacked rows: columns {', '.join(missing)} are missing")
+    _require_columns(rows.element_spec.keys())
     if seed is not None:
         rows = rows.shuffle(_SHUFFLE_BUFFER, seed=seed)
     # `deterministic` keeps the order of rows that are mapped in parallel.
@@ -95,7 +101,7 @@ def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
 
 
 def _decode_row(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
-    """Return the six columns of one record; defined in the module, because grain's workers import it by name."""
+    """Return the six columns of one record. A module-level function, because grain's workers import it by name."""
     # Stored targets are optional, and only the record shows whether it has them.
     names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.column_names(payload) else COLUMNS
     rows = example.decode_rows([payload], [FeatureColumn(name=name, length=row_length) for name in names])
@@ -117,7 +123,7 @@ def install() -> None:
 
 
 def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
-    """Replacement for `make_tfds_train_iterator` and `make_tfds_eval_iterator`."""
+    """Replace `make_tfds_train_iterator` and `make_tfds_eval_iterator`."""
     import jax
 
     _require_plain(config)
@@ -133,7 +139,10 @@ def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, t
     )
     inputs = rows.element_spec.get("inputs")
     if inputs is not None and inputs.shape != (config.max_target_length,):
-        raise ConfigError(f"rows have {count_of(inputs.shape[0], 'token')}. Set max_target_length={inputs.shape[0]}")
+        raise ConfigError(
+            f"max_target_length={config.max_target_length}: the rows have {count_of(inputs.shape[0], 'token')}. Set "
+            f"max_target_length={inputs.shape[0]}"
+        )
     loaded = config.global_batch_size_to_load if train else config.global_batch_size_to_load_eval
     batches = tfds_batches(
         rows,
@@ -141,11 +150,11 @@ def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, t
         epochs=config.num_epoch if train else 1,
         seed=config.data_shuffle_seed if train and config.enable_data_shuffling else None,
     )
-    return _on_devices(config, batches, global_mesh, train=train)
+    return _load_on_devices(config, batches, global_mesh, train=train)
 
 
 def _grain_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
-    """Replacement for `make_grain_train_iterator` and `make_grain_eval_iterator`."""
+    """Replace `make_grain_train_iterator` and `make_grain_eval_iterator`."""
     import jax
 
     _require_plain(config)
@@ -174,10 +183,10 @@ def _grain_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, 
     batches = grain_batches(payloads, loaded // jax.process_count(), config.max_target_length)
     buffered = config.grain_per_worker_buffer_size if train else config.grain_per_worker_buffer_size_eval
     batches = utils.apply_multiprocessing_and_prefetch(batches, config, worker_count, buffered)
-    return _on_devices(config, batches, global_mesh, train=train)
+    return _load_on_devices(config, batches, global_mesh, train=train)
 
 
-def _on_devices(config: Any, batches: Any, global_mesh: Any, *, train: bool) -> Any:
+def _load_on_devices(config: Any, batches: Any, global_mesh: Any, *, train: bool) -> Any:
     loading = importlib.import_module(f"{_PIPELINES}.multihost_dataloading")
     fills = config.generate_padding_batch_train if train else config.generate_padding_batch_eval
     return loading.MultiHostDataLoadIterator(batches, global_mesh, fills)
@@ -190,8 +199,8 @@ def _require_plain(config: Any) -> None:
         "grain_use_elastic_iterator": bool(config.grain_use_elastic_iterator),
         "expansion_factor_real_data": config.expansion_factor_real_data not in (-1, 1),
     }
-    if wrong := [name for name, is_set in refused_settings.items() if is_set]:
+    if wrong_names := [name for name, is_set in refused_settings.items() if is_set]:
         raise ConfigError(
-            f"prepacked rows: {', '.join(wrong)} must have MaxText's default value, because this loader does not "
-            "support others"
+            f"{', '.join(wrong_names)}: the loader of prepacked rows supports only MaxText's default value. Remove "
+            "the setting"
         )

@@ -1,9 +1,9 @@
 """A schedule's samples as Megatron-Core's datasets describe them: each as a range of a split's tokens, in run order.
 
 A Megatron sample is a contiguous range of a split's tokens. Windows are such ranges, even after an append. A sample
-that consists of several ranges, for example after a change of the sequence length, is not. Megatron counts samples from
-the beginning of the run. Samples read before the last revision are kept where the last revision still has them.
-Missing samples, and those past the end, contain only padding. Their loss is masked, so no run trains on them unnoticed.
+that consists of several ranges, for example after a change to the sequence length, is not. Megatron counts samples from
+the beginning of the run. Samples read before the last revision are kept if the last revision still has them. Missing
+samples, and samples past the end, contain only padding. Their loss is masked, so no run trains on them.
 
 Entry points: `SourceSamples`, `blend_blocks`.
 """
@@ -60,7 +60,7 @@ class SourceSamples:
     def counts(self) -> list[int]:
         """Number of the source's samples that the run reads under each rule of the sampler."""
         return [
-            0 if (number := _number(rule, self.source.name)) is None else rule.counts(rule.stop)[number]
+            0 if (number := _find_source_number(rule, self.source.name)) is None else rule.counts(rule.stop)[number]
             for rule in self.sampler.rules
         ]
 
@@ -76,51 +76,53 @@ class SourceSamples:
 
     def window_blocks(self) -> Iterator[Int64]:
         """Yield (document, offset) of each window's first token and each shard's last token; int64, shape (n, 2)."""
-        # These are the positions in the split at which the shards begin.
+        # Positions in the split at which the shards begin.
         offsets = np.cumsum(self._tokens) - self._tokens
         for start, tokens, windows in zip(offsets.tolist(), self._tokens.tolist(), self._windows.tolist(), strict=True):
             for block_start in range(0, windows, _BLOCK):
-                yield self._rows(start + np.arange(block_start, min(block_start + _BLOCK, windows)) * self._length)
+                yield self._locate_rows(
+                    start + np.arange(block_start, min(block_start + _BLOCK, windows)) * self._length
+                )
             if tokens:
-                yield self._rows(np.array([start + tokens - 1]))
+                yield self._locate_rows(np.array([start + tokens - 1]))
 
-    def _rows(self, tokens: Int64) -> Int64:
+    def _locate_rows(self, tokens: Int64) -> Int64:
         """Return (document, offset) for positions in the split."""
         documents = np.searchsorted(self.ends, tokens.astype(np.uint64), side="right")
         begins = np.where(documents > 0, self.ends[documents - 1].astype(np.int64), 0)
         return np.stack([documents, tokens - begins], axis=1)
 
-    def order_blocks(self, others: list[Int64]) -> Iterator[Int64]:
+    def order_blocks(self, other_samples: list[Int64]) -> Iterator[Int64]:
         """Yield the index numbers of the source's samples in the order of the run.
 
         A sample that is not a window gets a pair of rows after the rows of `window_blocks`; the pairs are appended to
-        `others`. The first pair is the padding (`padding`).
+        `other_samples`. The first pair is the padding (`padding`).
 
         Raises ConfigError if a step of the last revision reads a sample that consists of several ranges.
         """
-        others.append(_PADDING)
+        other_samples.append(_PADDING)
         for rule, count in zip(self.sampler.rules, self.counts, strict=True):
             if count:
-                number = _number(rule, self.source.name)
+                number = _find_source_number(rule, self.source.name)
                 assert number is not None
                 for block_start in range(0, count, _BLOCK):
                     ordinals = np.arange(block_start, min(block_start + _BLOCK, count))
-                    yield self._locate_samples(rule, rule.turns[number], ordinals, others)
+                    yield self._locate_samples(rule, rule.turns[number], ordinals, other_samples)
 
-    def run_blocks(self, others: list[Int64]) -> Iterator[Int64]:
+    def run_blocks(self, other_samples: list[Int64]) -> Iterator[Int64]:
         """Yield an index number for each sample of the run; samples that were read from other sources are padding.
 
         Megatron reads a single dataset without a blend, so its samples have the same numbers as in the run.
         """
-        others.append(_PADDING)
+        other_samples.append(_PADDING)
         for rule in self.sampler.rules:
-            number = _number(rule, self.source.name)
+            number = _find_source_number(rule, self.source.name)
             count = (rule.stop - rule.first) * rule.revision.batch
             for block_start in range(0, count, _BLOCK):
-                theirs, ordinals = rule.mixture.locate(np.arange(block_start, min(block_start + _BLOCK, count)))
-                rows = np.full(len(theirs), self.padding)
-                if number is not None and (mine := theirs == number).any():
-                    rows[mine] = self._locate_samples(rule, rule.turns[number], ordinals[mine], others)
+                source_numbers, ordinals = rule.mixture.locate(np.arange(block_start, min(block_start + _BLOCK, count)))
+                rows = np.full(len(source_numbers), self.padding)
+                if number is not None and (is_own := source_numbers == number).any():
+                    rows[is_own] = self._locate_samples(rule, rule.turns[number], ordinals[is_own], other_samples)
                 yield rows
 
     @property
@@ -128,9 +130,11 @@ class SourceSamples:
         """Number of the sample in the index that contains only padding."""
         return self.window_rows
 
-    def _locate_samples(self, rule: RevisionRule, turn: SourceCursor, ordinals: Int64, others: list[Int64]) -> Int64:
-        # Describe each sample as one range: its shard, its first token and the end of its last span.
-        pieces = turn.pieces(ordinals)[1]
+    def _locate_samples(
+        self, rule: RevisionRule, cursor: SourceCursor, ordinals: Int64, other_samples: list[Int64]
+    ) -> Int64:
+        # Reduce each sample to one range: its shard, its first token and the end of its last span.
+        pieces = cursor.pieces(ordinals)[1]
         order = np.lexsort((pieces.at, pieces.row))
         pieces = pieces._replace(**{name: column[order] for name, column in pieces._asdict().items()})
         first_pieces = np.flatnonzero(np.diff(pieces.row, prepend=-1))
@@ -139,38 +143,40 @@ class SourceSamples:
         if rule is not self.sampler.rules[-1]:
             # The index has the last revision's shards, so an earlier revision's shards are matched by content.
             shard_numbers = {shard.content: number for number, shard in enumerate(self.source.shards)}
-            moved = np.array([shard_numbers.get(shard.content, -1) for shard in turn.source.shards], np.int64)
-            shards = moved[shards]
+            new_numbers = np.array([shard_numbers.get(shard.content, -1) for shard in cursor.source.shards], np.int64)
+            shards = new_numbers[shards]
         is_whole = (shards >= 0) & (stop - start <= self._length)
-        # A sample is not a contiguous range if one of its spans does not follow the previous one.
-        is_whole[np.searchsorted(first_pieces, np.flatnonzero(_torn(pieces)), side="right") - 1] = False
+        # A sample with a span that does not follow the previous one is not a contiguous range.
+        is_whole[np.searchsorted(first_pieces, np.flatnonzero(_is_torn(pieces)), side="right") - 1] = False
         if rule is self.sampler.rules[-1] and not is_whole.all():
             raise ConfigError(
-                f"{self.sampler.schedule.name}: after the revision from step {rule.first}, samples of source "
-                f"{self.source.name} span several places, because `sequence_length` changed in the middle of an "
-                "epoch. Megatron's index files cannot represent this. Keep the length, rename the source to start "
-                "it over, or remove `megatron` and use TrainingData"
+                f"{self.sampler.schedule.name}: source {self.source.name}: some samples from step {rule.first} on are "
+                "not contiguous, because `sequence_length` changed in the middle of an epoch. Megatron's index files "
+                "cannot represent them. Keep `sequence_length`, rename the source to start it over, or remove "
+                "`megatron` and use TrainingData"
             )
         tokens = self._tokens[shards]
-        # Most samples are windows, which already have rows; the others get a new pair of rows.
+        # Most samples are windows, which already have rows. Add a pair of rows for each other sample.
         windows = is_whole & (start % self._length == 0) & (stop == np.minimum(start + self._length, tokens))
         rows = np.where(windows, self._firsts[shards] + start // self._length, self.padding)
-        odd = np.flatnonzero(is_whole & ~windows)
-        if len(odd):
-            begins = (np.cumsum(self._tokens) - self._tokens)[shards[odd]]
-            # The token after a sample is its last label, unless the shard ends there.
-            stops = np.minimum(stop[odd], tokens[odd] - 1)
-            rows[odd] = self.window_rows + sum(map(len, others)) + 2 * np.arange(len(odd))
-            pairs = np.stack([self._rows(begins + start[odd]), self._rows(begins + stops)], axis=1)
-            others.append(pairs.reshape(-1, 2))
+        odd_samples = np.flatnonzero(is_whole & ~windows)
+        if len(odd_samples):
+            begins = (np.cumsum(self._tokens) - self._tokens)[shards[odd_samples]]
+            # The token after a sample is its last label, unless the shard ends with the sample.
+            stops = np.minimum(stop[odd_samples], tokens[odd_samples] - 1)
+            rows[odd_samples] = self.window_rows + sum(map(len, other_samples)) + 2 * np.arange(len(odd_samples))
+            pairs = np.stack(
+                [self._locate_rows(begins + start[odd_samples]), self._locate_rows(begins + stops)], axis=1
+            )
+            other_samples.append(pairs.reshape(-1, 2))
         return rows
 
 
-def _number(rule: RevisionRule, name: str) -> int | None:
+def _find_source_number(rule: RevisionRule, name: str) -> int | None:
     return next((number for number, turn in enumerate(rule.turns) if turn.source.name == name), None)
 
 
-def _torn(pieces: TokenSlices) -> NDArray[np.bool_]:
+def _is_torn(pieces: TokenSlices) -> NDArray[np.bool_]:
     """Return, for each piece, whether it does not continue the previous piece of its sample in the same shard."""
     is_same_row = pieces.row[1:] == pieces.row[:-1]
     follows = (pieces.shard[1:] == pieces.shard[:-1]) & (pieces.start[1:] == pieces.stop[:-1])
@@ -178,10 +184,10 @@ def _torn(pieces: TokenSlices) -> NDArray[np.bool_]:
 
 
 def blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> Iterator[tuple[Int64, Int64]]:
-    """Yield, for blocks of the run's samples, the source's number in the last revision and the sample's number in it.
+    """Yield, per block of the run's samples, their sources in the last revision and their numbers in the source.
 
-    Samples of dropped sources, and those past the end up to `size`, are the padding of the first source, which is the
-    sample after its last one.
+    Samples of dropped sources, and samples past the end up to `size`, are the first source's padding: the sample after
+    its last one.
     """
     done_counts = np.zeros(len(sources), np.int64)
     names = {source.source.name: index for index, source in enumerate(sources)}
@@ -190,10 +196,11 @@ def blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> I
         count = (rule.stop - rule.first) * rule.revision.batch
         numbers = np.array([names.get(turn.source.name, -1) for turn in rule.turns], np.int64)
         for block_start in range(0, count, _BLOCK):
-            theirs, ordinals = rule.mixture.locate(np.arange(block_start, min(block_start + _BLOCK, count)))
-            mine = numbers[theirs]
-            # For a dropped source `mine` is -1, so it indexes the last of `done_counts`, which `where` then discards.
-            yield np.maximum(mine, 0), np.where(mine < 0, padding, done_counts[mine] + ordinals)
+            source_numbers, ordinals = rule.mixture.locate(np.arange(block_start, min(block_start + _BLOCK, count)))
+            own_numbers = numbers[source_numbers]
+            # For a dropped source `own_numbers` is -1, so it indexes the last of `done_counts`, which `where` then
+            # discards.
+            yield np.maximum(own_numbers, 0), np.where(own_numbers < 0, padding, done_counts[own_numbers] + ordinals)
         done_counts += [source.counts[index] for source in sources]
     padding_count = size - sampler.samples
     yield np.zeros(padding_count, np.int64), np.full(padding_count, padding, np.int64)

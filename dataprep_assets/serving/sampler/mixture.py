@@ -21,31 +21,32 @@ PLACES = 65_536
 Int64 = NDArray[np.int64]
 
 
-def shares(weights: Sequence[float | int]) -> list[int]:
+def round_shares(weights: Sequence[float | int]) -> list[int]:
     """Return the share of each source in 65,536ths for these positive weights, rounded so that they sum to 65,536.
 
     Raises ConfigError for a weight so small that its source would never be read.
     """
-    # Fractions are exact, so rounding errors do not distinguish sources of equal weight.
+    # Use exact fractions, because rounding could distinguish sources of equal weight.
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
     targets = [weight * PLACES / total for weight in exact]
     whole_shares = [int(target) for target in targets]
-    # The places lost by rounding down go to the largest remainders; ties go to the first source.
+    # Give the places lost by rounding down to the largest remainders; ties go to the first source.
     by_rest = sorted(range(len(targets)), key=lambda number: (whole_shares[number] - targets[number], number))
     for number in by_rest[: PLACES - sum(whole_shares)]:
         whole_shares[number] += 1
     for number, share in enumerate(whole_shares):
         if not share:
             raise ConfigError(
-                f"weight {weights[number]} of source {number + 1} is {float(targets[number]):.2g} of 65,536 samples, "
-                "so it would never be read. Raise it, or remove the source"
+                f"source {number + 1}: weight {weights[number]} is too small: the source would get "
+                f"{float(targets[number]):.2g} of 65,536 samples and never be read. Raise the weight, or remove the "
+                "source"
             )
     return whole_shares
 
 
 class Mixture:
-    """Assignment of samples to sources with these `shares`, which sum to 65,536."""
+    """Assignment of samples to sources according to `shares`, which sum to 65,536."""
 
     def __init__(self, shares: Sequence[int]) -> None:
         self.shares = np.array(shares, np.int64)
@@ -65,7 +66,7 @@ class Mixture:
         return source, cycle * self.shares[source] + self._ranks[position]
 
     def place_of(self, source: int, ordinals: Int64) -> Int64:
-        """Return the sample numbers of these samples of a source, which is the inverse of `locate`."""
+        """Return the run's sample numbers for these samples of a source: the inverse of `locate`."""
         share = int(self.shares[source])
         positions: Int64 = ordinals // share * PLACES + self._places[self._starts[source] + ordinals % share]
         return positions
@@ -78,8 +79,8 @@ class Mixture:
 
 
 @lru_cache(maxsize=64)
-def mixture_of(shares: tuple[int, ...]) -> Mixture:
-    """Return the cached mixture of these shares, because many revisions have the same ones."""
+def load_mixture(shares: tuple[int, ...]) -> Mixture:
+    """Return the mixture of these shares, cached because many revisions have the same shares."""
     return Mixture(shares)
 
 
@@ -91,12 +92,12 @@ def _fill_table(shares: Sequence[int]) -> NDArray[np.int32]:
     slack = max(2 * len(shares) - 2, 1)
     jobs = []
     for source, share in enumerate(shares):
-        # In integers: sample j of a source may be placed at n (from 1) if n * share / PLACES - j is at least 1 / slack.
-        # It must be placed there if the difference would exceed 1 - 1 / slack at the next place.
+        # Count in integers: sample j of a source may be placed at n (from 1) if n * share / PLACES - j is at least 1 /
+        # slack. It must be placed there if the difference would exceed 1 - 1 / slack at the next place.
         sample = np.arange(share, dtype=np.int64)
         earliest = -(-(slack * sample + 1) * PLACES // (slack * share))
-        due = (slack * (sample + 1) - 1) * PLACES // (slack * share)
-        jobs.append(np.stack([earliest, np.maximum(due, earliest), np.full(share, source)], axis=1))
+        due_places = (slack * (sample + 1) - 1) * PLACES // (slack * share)
+        jobs.append(np.stack([earliest, np.maximum(due_places, earliest), np.full(share, source)], axis=1))
     all_jobs = np.concatenate(jobs)
     all_jobs = all_jobs[np.argsort(all_jobs[:, 0], kind="stable")]
     firsts, dues, sources = all_jobs[:, 0].tolist(), all_jobs[:, 1].tolist(), all_jobs[:, 2].tolist()
@@ -109,6 +110,6 @@ def _fill_table(shares: Sequence[int]) -> NDArray[np.int32]:
             heappush(waiting, (dues[index], sources[index]))
             index += 1
         table[position - 1] = heappop(waiting)[1]
-    # The table is read-only, because all mixtures with these shares use it.
+    # Read-only, because all mixtures with these shares use the table.
     table.flags.writeable = False
     return table

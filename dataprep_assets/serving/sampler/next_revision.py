@@ -2,10 +2,11 @@
 
 A source is continued under its name. Unchanged shards keep their position, and new shards are added to the unread
 remainder. A shard with different documents is compared with its previous version, document by document: documents in
-both keep their position, and new ones are added to the unread remainder. A document that moved is rejected, because it
-would be read again. Shards whose documents changed but have no ids, and a different tokenizer, are rejected as well.
+both versions keep their position, and new documents are added to the unread remainder. A document that moved is
+rejected, because it would be read again. Shards whose documents changed but have no ids, and a different tokenizer, are
+rejected as well.
 
-Entry points: `RevisionRequest`, `FoundSource`, `add_revision`.
+Entry points: `RevisionRequest`, `CurrentSource`, `add_revision`.
 """
 
 from bisect import bisect_left
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.document_index import TOKEN_BINS
-from dataprep_assets.serving.sampler.mixture import shares
+from dataprep_assets.serving.sampler.mixture import round_shares
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.source_order import Packs
 from dataprep_assets.serving.sampler.training_schedule import (
@@ -28,7 +29,7 @@ from dataprep_assets.serving.sampler.training_schedule import (
     ScheduleHistory,
     Source,
     SourceShard,
-    joined_ranges,
+    join_ranges,
 )
 
 
@@ -48,7 +49,7 @@ DocumentsOf = Callable[[str], DocumentEnds]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundSource:
+class CurrentSource:
     """A declared source in its current state.
 
     `weight` determines its share; `shards` contains (name, content, tokens). `Source` describes the other fields.
@@ -78,9 +79,9 @@ class RevisionRequest:
 
 
 def add_revision(
-    before: ScheduleHistory | None,
-    wanted: RevisionRequest,
-    sources: Sequence[FoundSource],
+    history: ScheduleHistory | None,
+    request: RevisionRequest,
+    sources: Sequence[CurrentSource],
     *,
     documents: DocumentsOf,
     packs: Packs,
@@ -91,66 +92,74 @@ def add_revision(
     """Return the schedule with one more revision.
 
     Args:
-        before: Current schedule; None creates one.
-        wanted: Declared settings.
+        history: Current schedule; None creates one.
+        request: Declared settings.
         sources: Declared sources in their current state.
         documents: Returns the documents of a shard.
         packs: Returns the packs of a shard, if samples are whole documents.
-        from_step: First step of the new revision, which is the first step not trained yet, or to be trained again.
+        from_step: First step of the new revision: the first step that is not trained yet or will be trained again.
         trained: Number of trained steps; None means `from_step`, or the steps before the last revision.
-        unmade: Revisions after `before` that the new one replaces, because none of their steps was trained.
+        unmade: Revisions after `history` that the new revision replaces, because none of their steps was trained.
 
     Raises ConfigError with the remedy for sources that cannot be read together, a step that the schedule does not have,
     a change that would repeat or lose samples, or a declaration without changes.
     """
-    revisions = () if before is None else before.revisions
+    revisions = () if history is None else history.revisions
     _require_one_tokenizer(sources)
-    if before is None:
+    if history is None:
         if from_step:
-            raise ConfigError(f"{wanted.name}: the schedule does not exist yet, so its first revision begins at step 0")
+            raise ConfigError(
+                f"{request.name}: --from-step {from_step}: the schedule does not exist yet, and its first revision "
+                f"begins at step 0. Run `dataprep run {request.name}` to create it"
+            )
     else:
-        end = Sampler(before, packs).end
+        end = Sampler(history, packs).end
         if not 0 <= from_step <= end:
-            raise ConfigError(f"{wanted.name}: --from-step {from_step}: the schedule has steps 0 to {end - 1}")
-        _require_same_tokenizer(before, sources, from_step)
-    # Steps that were trained beyond the last revision's first step were taken back by that revision.
+            raise ConfigError(f"{request.name}: --from-step must be from 0 to {end}, not {from_step}")
+        _require_same_tokenizer(history, sources, from_step)
+    # The last revision took back steps that were trained beyond its first step.
     known_steps = (
         max(from_step, revisions[-1].first_step, *(replaced_revision.trained for replaced_revision in unmade))
         if revisions
         else 0
     )
     if trained is not None and trained < from_step:
-        raise ConfigError(f"{wanted.name}: --trained ({trained}) must not be less than --from-step ({from_step})")
-    parts = shares([source.weight for source in sources]) if sources else []
+        raise ConfigError(f"{request.name}: --trained ({trained}) must not be less than --from-step ({from_step})")
+    parts = round_shares([source.weight for source in sources]) if sources else []
     new_revision = Revision(
         first_step=from_step,
         trained=known_steps if trained is None else trained,
-        batch=wanted.batch,
-        sequence_length=wanted.sequence_length,
-        seed=wanted.seed,
-        samples=wanted.samples,
-        steps=wanted.steps,
+        batch=request.batch,
+        sequence_length=request.sequence_length,
+        seed=request.seed,
+        samples=request.samples,
+        steps=request.steps,
         sources=tuple(
-            _source(found_source, share, wanted, _before(before, from_step, found_source.name), documents, packs)
+            _build_source(
+                found_source, share, request, _source_before(history, from_step, found_source.name), documents, packs
+            )
             for found_source, share in zip(sources, parts, strict=True)
         ),
     )
-    if before is not None:
-        _require_whole_documents(before, new_revision, from_step)
+    if history is not None:
+        _require_whole_documents(history, new_revision, from_step)
         revision = (*revisions, *unmade)[-1]
-        # A later revision is undone by this one, which is a change even if both read the same.
-        if revision.first_step <= from_step and reads(revision) == reads(new_revision):
+        # This revision takes back later ones, which is a change even if both read the same.
+        if revision.first_step <= from_step and list_data_settings(revision) == list_data_settings(new_revision):
             raise ConfigError(
-                f"{wanted.name}: nothing has changed: the revision from step {revision.first_step} already reads the "
-                f"same at step {from_step}. A resumed run needs no revision"
+                f"{request.name}: nothing has changed since the revision from step {revision.first_step}, which "
+                f"already determines step {from_step}. Resume the run without a new revision"
             )
-    schedule = ScheduleHistory(name=wanted.name, revisions=(*revisions, new_revision))
-    if (after := Sampler(schedule, packs)).end <= from_step:
-        raise ConfigError(f"{wanted.name}: no step is possible: {after.rules[-1].why}")
+    schedule = ScheduleHistory(name=request.name, revisions=(*revisions, new_revision))
+    if (sampler := Sampler(schedule, packs)).end <= from_step:
+        raise ConfigError(
+            f"{request.name}: no steps are left from step {from_step} on, because {sampler.rules[-1].why}. Raise "
+            "`steps` or `epochs`"
+        )
     return schedule
 
 
-def reads(revision: Revision) -> dict[str, Any]:
+def list_data_settings(revision: Revision) -> dict[str, Any]:
     """Return all settings that determine the data of a revision, except its steps."""
     value = asdict(revision)
     # `removed` and `added` are relative to the previous revision, so they may differ although the shards are the same.
@@ -160,82 +169,95 @@ def reads(revision: Revision) -> dict[str, Any]:
     return {name: part for name, part in value.items() if name not in ("first_step", "trained")}
 
 
-def _require_one_tokenizer(sources: Sequence[FoundSource]) -> None:
+def _require_one_tokenizer(sources: Sequence[CurrentSource]) -> None:
     for source in sources[1:]:
         reference = sources[0]
         if (source.tokenizer, source.dtype) != (reference.tokenizer, reference.dtype):
             raise ConfigError(
-                f"sources {reference.name} and {source.name} have different tokenizers ({reference.tokenizer[:12]}, "
-                f"{reference.dtype}; {source.tokenizer[:12]}, {source.dtype}), but a model reads only one. Rebuild one "
-                "of them"
+                f"sources {reference.name} and {source.name} must have the same tokenizer and dtype, not "
+                f"{reference.tokenizer[:12]} ({reference.dtype}) and {source.tokenizer[:12]} ({source.dtype}). Rebuild "
+                "one of them with the other's settings"
             )
 
 
-def _require_same_tokenizer(before: ScheduleHistory, sources: Sequence[FoundSource], from_step: int) -> None:
+def _require_same_tokenizer(history: ScheduleHistory, sources: Sequence[CurrentSource], from_step: int) -> None:
     if not from_step:
         return  # there is no earlier step to compare with
-    then = before.revisions[before.interval_at(from_step - 1).revision].sources[0]
+    old_revision = history.revisions[history.interval_at(from_step - 1).revision].sources[0]
     for source in sources:
-        if source.tokenizer != then.tokenizer:
+        if source.tokenizer != old_revision.tokenizer:
             raise ConfigError(
-                f"source {source.name} has the tokenizer {source.tokenizer[:12]}, but the steps before {from_step} "
-                f"read {then.tokenizer[:12]}, and a model reads only one. Rebuild the source with that tokenizer, or "
-                "declare a schedule of a different name"
+                f"source {source.name} has the tokenizer {source.tokenizer[:12]}, but the steps before {from_step} use "
+                f"{old_revision.tokenizer[:12]}, and a schedule can use only one. Rebuild the source with that "
+                "tokenizer, or declare a new schedule"
             )
 
 
-def _require_whole_documents(before: ScheduleHistory, made: Revision, from_step: int) -> None:
-    for reign in before.reigns:
-        old = before.revisions[reign.revision]
-        if reign.first < from_step and old.samples == "documents" and made.sequence_length % old.sequence_length:
+def _require_whole_documents(history: ScheduleHistory, revision: Revision, from_step: int) -> None:
+    for interval in history.intervals:
+        old = history.revisions[interval.revision]
+        if interval.first < from_step and old.samples == "documents" and revision.sequence_length % old.sequence_length:
             raise ConfigError(
-                f"sequence_length {made.sequence_length}: from step {reign.first} on, whole documents were packed "
-                f"into samples of {old.sequence_length}, and the unread ones would be cut. Use a multiple of "
-                f"{old.sequence_length}, which joins them, or rename the sources to start them over"
+                f"sequence_length must be a multiple of {old.sequence_length}, not {revision.sequence_length}. From "
+                f"step {interval.first} on, whole documents were packed into samples of {old.sequence_length} tokens, "
+                "and a different length would cut the unread ones. Use a multiple, or rename the sources to start "
+                "them over"
             )
 
 
-def _before(schedule: ScheduleHistory | None, step: int, name: str) -> Source | None:
+def _source_before(schedule: ScheduleHistory | None, step: int, name: str) -> Source | None:
     return None if schedule is None else schedule.source_before(step, name)
 
 
-def _source(
-    found: FoundSource, share: int, wanted: RevisionRequest, before: Source | None, documents: DocumentsOf, packs: Packs
+def _build_source(
+    source: CurrentSource,
+    share: int,
+    request: RevisionRequest,
+    old_source: Source | None,
+    documents: DocumentsOf,
+    packs: Packs,
 ) -> Source:
-    old = {shard.name: shard for shard in before.shards} if before is not None else {}
+    """Return a source of the new revision, with the ranges that its shards lost and gained."""
+    old = {shard.name: shard for shard in old_source.shards} if old_source is not None else {}
     shards = []
-    for name, content, tokens in found.shards:
-        then = old.get(name)
-        changed = then is not None and then.content != content
-        removed, added = _changed_ranges(found.name, then, content, documents) if then and changed else ((), ())
+    for name, content, tokens in source.shards:
+        old_shard = old.get(name)
+        changed = old_shard is not None and old_shard.content != content
+        removed_ranges, added = (
+            _find_changed_ranges(source.name, old_shard, content, documents) if old_shard and changed else ((), ())
+        )
         # Round up, because the last window of a shard may be short but is not dropped.
-        samples = -(-tokens // wanted.sequence_length)
-        shard = SourceShard(name=name, content=content, tokens=tokens, samples=samples, removed=removed, added=added)
+        samples = -(-tokens // request.sequence_length)
+        shard = SourceShard(
+            name=name, content=content, tokens=tokens, samples=samples, removed=removed_ranges, added=added
+        )
         # `packs` takes the shard, so the shard is created first and its samples are counted afterwards.
-        if wanted.samples == "documents":
-            shard = replace(shard, samples=len(packs(shard, wanted.sequence_length).ends))
+        if request.samples == "documents":
+            shard = replace(shard, samples=len(packs(shard, request.sequence_length).ends))
         shards.append(shard)
-    _require_unmoved(found.name, old, shards, documents)
+    _require_unmoved(source.name, old, shards, documents)
     return Source(
-        name=found.name,
-        dataset=found.dataset,
-        split=found.split,
-        dtype=found.dtype,
-        tokenizer=found.tokenizer,
+        name=source.name,
+        dataset=source.dataset,
+        split=source.split,
+        dtype=source.dtype,
+        tokenizer=source.tokenizer,
         share=share,
         shards=tuple(shards),
-        epochs=found.epochs,
-        artifact=found.artifact,
+        epochs=source.epochs,
+        artifact=source.artifact,
     )
 
 
-def _changed_ranges(source: str, then: SourceShard, content: str, documents: DocumentsOf) -> tuple[Ranges, Ranges]:
-    changed = changed_between(documents(then.content), documents(content))
+def _find_changed_ranges(
+    source: str, old_shard: SourceShard, content: str, documents: DocumentsOf
+) -> tuple[Ranges, Ranges]:
+    changed = find_changed_ranges(documents(old_shard.content), documents(content))
     if changed is None:
         raise ConfigError(
-            f"source {source}: shard {then.name} was rebuilt from different documents (content {then.content[:12]}, "
-            f"now {content[:12]}) and has no ids, so its order cannot be continued. Rename the source to start it "
-            "over, or restore the shard"
+            f"source {source}: shard {old_shard.name} was rebuilt from different documents (content "
+            f"{old_shard.content[:12]}, now {content[:12]}). The documents have no ids, so the unread ones cannot be "
+            "determined. Rename the source to start it over, or restore the shard"
         )
     return changed
 
@@ -243,15 +265,15 @@ def _changed_ranges(source: str, then: SourceShard, content: str, documents: Doc
 def _require_unmoved(
     source: str, old: Mapping[str, SourceShard], shards: Sequence[SourceShard], documents: DocumentsOf
 ) -> None:
-    """Raise ConfigError if a document added to a shard was at a different place of the source before."""
+    """Raise ConfigError if a document that was added to a shard was previously elsewhere in the source."""
     now = {shard.name: shard for shard in shards}
     gone_documents: set[tuple[int, int]] = set()
-    for name, then in old.items():
+    for name, old_shard in old.items():
         present_shard = now.get(name)
-        if present_shard is None or present_shard.content != then.content:
+        if present_shard is None or present_shard.content != old_shard.content:
             gone_documents.update(
                 _documents_within(
-                    documents(then.content), present_shard.removed if present_shard else ((0, then.tokens),)
+                    documents(old_shard.content), present_shard.removed if present_shard else ((0, old_shard.tokens),)
                 )
             )
     for shard in shards if gone_documents else ():
@@ -259,16 +281,16 @@ def _require_unmoved(
             _documents_within(documents(shard.content), _new_ranges(old.get(shard.name), shard))
         ):
             raise ConfigError(
-                f"source {source}: shard {shard.name} has documents that were at a different place before, so they "
-                "would be read again. Rename the source to start it over, or move them back"
+                f"source {source}: documents were moved to shard {shard.name} and would be read again. Rename the "
+                "source to start it over, or move the documents back"
             )
 
 
-def _new_ranges(then: SourceShard | None, shard: SourceShard) -> Ranges:
+def _new_ranges(old_shard: SourceShard | None, shard: SourceShard) -> Ranges:
     """Return the token ranges of a shard that its previous version did not have."""
-    if then is not None and then.content == shard.content:
+    if old_shard is not None and old_shard.content == shard.content:
         return ()
-    is_another = then is None or sum(stop - start for start, stop in shard.removed) == then.tokens
+    is_another = old_shard is None or sum(stop - start for start, stop in shard.removed) == old_shard.tokens
     return ((0, shard.tokens),) if is_another else shard.added
 
 
@@ -284,51 +306,54 @@ def _documents_within(documents: DocumentEnds, ranges: Ranges) -> Iterator[tuple
     lengths = np.diff(documents.ends, prepend=np.uint64(0))
     begins = documents.ends - lengths
     range_numbers = np.searchsorted(starts, begins, side="right") - 1
-    inside = (lengths > 0) & (range_numbers >= 0) & (begins < stops[range_numbers])
-    yield from zip(documents.ids[inside].tolist(), lengths[inside].tolist(), strict=True)
+    is_inside = (lengths > 0) & (range_numbers >= 0) & (begins < stops[range_numbers])
+    yield from zip(documents.ids[is_inside].tolist(), lengths[is_inside].tolist(), strict=True)
 
 
-def changed_between(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, Ranges] | None:
+def find_changed_ranges(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, Ranges] | None:
     """Return the token ranges of a shard's removed documents (old positions) and added documents (new positions).
 
-    Returns None if the difference cannot be determined without ids. If no document is kept, no ranges are added: it is
-    a different shard, which is new as a whole.
+    Returns None if the difference cannot be determined without ids. If no document is kept, no ranges are returned as
+    added, because the whole shard is new.
     """
     # Without ids, equal lengths are the only evidence of equal documents, which is not enough if some are missing.
     if old.ids is None or new.ids is None:
         return ((), ()) if np.array_equal(old.ends, new.ends) else None
-    before, after = list(_documents(old)), list(_documents(new))
-    kept_before, kept_after = _common_order(before, after)
-    removed, added = (
-        _left_out(documents.ends, kept_numbers) for documents, kept_numbers in ((old, kept_before), (new, kept_after))
+    old_documents, new_documents = list(_list_documents(old)), list(_list_documents(new))
+    kept_before, kept_after = _common_order(old_documents, new_documents)
+    removed_ranges, added = (
+        _find_left_out_ranges(documents.ends, kept_numbers)
+        for documents, kept_numbers in ((old, kept_before), (new, kept_after))
     )
-    return removed, added if kept_before else ()
+    return removed_ranges, added if kept_before else ()
 
 
-def _left_out(ends: NDArray[np.uint64], kept: Sequence[int]) -> Ranges:
-    """Return the token ranges of the documents that are not `kept`."""
+def _find_left_out_ranges(ends: NDArray[np.uint64], kept_numbers: Sequence[int]) -> Ranges:
+    """Return the token ranges of the documents that are not `kept_numbers`."""
     starts = np.concatenate([[0], ends[:-1]])
-    other_numbers = np.setdiff1d(np.arange(len(ends)), kept)
-    return joined_ranges([(int(starts[number]), int(ends[number])) for number in other_numbers.tolist()])
+    other_numbers = np.setdiff1d(np.arange(len(ends)), kept_numbers)
+    return join_ranges([(int(starts[number]), int(ends[number])) for number in other_numbers.tolist()])
 
 
-def _common_order(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Return the documents that both have in the same order, as their numbers before and after."""
+def _common_order(
+    numbers_before: Sequence[tuple[int, int]], numbers_after: Sequence[tuple[int, int]]
+) -> tuple[list[int], list[int]]:
+    """Return the documents that both versions contain in the same order, as their numbers before and after."""
     # Match in order: equal texts have equal ids, so only the documents around them show which one was removed.
     kept_numbers: list[int] = []
-    for number, document in enumerate(before):
-        if len(kept_numbers) < len(after) and document == after[len(kept_numbers)]:
+    for number, document in enumerate(numbers_before):
+        if len(kept_numbers) < len(numbers_after) and document == numbers_after[len(kept_numbers)]:
             kept_numbers.append(number)
-    if len(kept_numbers) == len(after):
-        return kept_numbers, list(range(len(after)))
+    if len(kept_numbers) == len(numbers_after):
+        return kept_numbers, list(range(len(numbers_after)))
     # Some documents are new. The k-th of several equal documents is matched with the k-th one after the change.
     numbers_by_document: dict[tuple[int, int], list[int]] = {}
-    for number, document in enumerate(after):
+    for number, document in enumerate(numbers_after):
         numbers_by_document.setdefault(document, []).append(number)
     next_numbers = {document: iter(numbers) for document, numbers in numbers_by_document.items()}
     pairs = [
         (number, number_after)
-        for number, document in enumerate(before)
+        for number, document in enumerate(numbers_before)
         if (number_after := next(next_numbers.get(document, iter(())), None)) is not None
     ]
     return _longest_rising_pairs(pairs)
@@ -351,7 +376,7 @@ def _longest_rising_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], 
     return [index for index, _ in reversed(chain)], [target for _, target in reversed(chain)]
 
 
-def _documents(documents: DocumentEnds) -> Iterator[tuple[int, int]]:
+def _list_documents(documents: DocumentEnds) -> Iterator[tuple[int, int]]:
     """Return id and length of each document."""
     assert documents.ids is not None
     # A plain 0 would be an int64, and NumPy converts int64 with uint64 to float64.

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError, count_of
-from dataprep_assets.packing.algorithms import pack
+from dataprep_assets.packing.algorithms import pack_items
 from dataprep_assets.serving.sampler.source_order import PackTable
 
 _BLOCK = 1 << 14
-"""Pieces packed together: best fit fills 99.9 % of the space with this many, and takes 20 ms."""
+"""Pieces packed together: best fit fills 99.9% of the space with this many, and takes 20 ms."""
 _DTYPE = np.dtype("<u8")
 
 
@@ -31,13 +31,13 @@ def pack_shard(ends: NDArray[np.uint64], length: int) -> PackTable:
     # Round up, because a document's last piece may be short; an empty document has no pieces.
     pieces = -(-tokens // length)
     starts = np.repeat(stops - tokens, pieces)
-    # This numbers the pieces of each document from 0.
+    # Number each document's pieces from 0.
     number = np.arange(len(starts)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     starts += number * length
     stops = np.minimum(starts + length, np.repeat(stops, pieces))
     order, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for block_start in range(0, len(starts), _BLOCK):
-        bins = pack((stops - starts)[block_start : block_start + _BLOCK], length, "best_fit_decreasing")
+        bins = pack_items((stops - starts)[block_start : block_start + _BLOCK], length, "best_fit_decreasing")
         order.append(block_start + bins.items)
         counts.append(np.diff(bins.offsets))
     piece_order = np.concatenate(order)
@@ -55,12 +55,12 @@ def open_packs(path: Path) -> PackTable:
     size = path.stat().st_size
     values = np.memmap(path, _DTYPE, "r") if size and not size % _DTYPE.itemsize else np.empty(0, _DTYPE)
     packs = int(values[0]) if len(values) else -1
-    # The number of packs and the last end determine the file's length, so a truncated file is detected.
-    pieces, odd = divmod(len(values) - 1 - packs, 2)
-    if packs < 0 or odd or pieces < packs or (packs and int(values[packs]) != pieces):
+    # The number of packs and the last end determine the file's length, so a truncated file is found.
+    pieces, remainder = divmod(len(values) - 1 - packs, 2)
+    if packs < 0 or remainder or pieces < packs or (packs and int(values[packs]) != pieces):
         raise FormatError(
-            f"{path}: {count_of(size, 'byte is', 'bytes are')} not a table of packs: the file is truncated. Run the "
-            "schedule again"
+            f"{path}: not a table of packs: the file is truncated ({count_of(size, 'byte')}). Restore the artifact "
+            "`schedule` from a copy"
         )
     bounds = values[1 + packs :]
     return PackTable(values[1 : 1 + packs], bounds[:pieces], bounds[pieces:])

@@ -1,8 +1,8 @@
 """Mapping from the steps of a training run to the tokens they read: a pure function of the schedule, and its inverse.
 
-Step `s` reads the samples of its revision from `(s - first_step) * batch` on. The mixture determines the source of each
-sample and its number there; the source's order determines its tokens. Nothing here reads a file or keeps state of
-earlier steps, so the result does not depend on ranks, workers or resumes.
+Step `s` reads `batch` samples of its revision, starting at sample `(s - first_step) * batch`. The mixture determines
+the source of each sample and its number there; the source's order determines its tokens. Nothing here reads a file or
+keeps state of earlier steps, so the result does not depend on ranks, workers or resumes.
 
 Entry points: `Sampler`, `Spans`, `SampleRead`.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, NotFoundError, count_of
-from dataprep_assets.serving.sampler.mixture import mixture_of
+from dataprep_assets.serving.sampler.mixture import load_mixture
 from dataprep_assets.serving.sampler.source_order import (
     Packs,
     Remainder,
@@ -68,7 +68,7 @@ class SampleRead:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceProgress:
-    """Progress in a source: `done` samples were read of an epoch's order, under the rules of a revision."""
+    """Progress in a source: the first `done` samples of an epoch's order were read, under the rules of a revision."""
 
     source: Source
     rules: tuple[int, int, Samples]
@@ -81,47 +81,50 @@ class SourceCursor:
     """A source's turn under one revision: the order in progress when it begins, and the epochs that follow."""
 
     def __init__(
-        self, source: Source, revision: Revision, number: int, packs: Packs | None, before: SourceProgress | None
+        self, source: Source, revision: Revision, number: int, packs: Packs | None, progress: SourceProgress | None
     ) -> None:
         self.source, self._seed, self._number = source, revision.seed, number
         self._rules = (revision.sequence_length, revision.seed, revision.samples)
         self._packs = packs if revision.samples == "documents" else None
         self._whole = SampleSlots(source.shards, revision.sequence_length, self._packs)
-        # Neighboring steps read from the same few epochs.
+        # Cached, because neighboring steps read from the same few epochs.
         self._of_epoch = lru_cache(maxsize=4)(self._order_from_start)
         # The source starts after the `done` samples of this order that earlier revisions read.
         self.epoch, self.order, self.done = (
-            (0, self._order_from_start(0), 0) if before is None else self._resume_position(before)
+            (0, self._order_from_start(0), 0) if progress is None else self._resume_position(progress)
         )
         self.left = self.order.size - self.done
 
-    def _resume_position(self, before: SourceProgress) -> tuple[int, SourceOrder, int]:
-        then = {shard.name: number for number, shard in enumerate(before.source.shards)}
-        moved = np.full(len(then), -1, np.int64)
+    def _resume_position(self, progress: SourceProgress) -> tuple[int, SourceOrder, int]:
+        """Return the epoch in progress, its order in the current shards, and the number of its samples already read."""
+        numbers_by_name = {shard.name: number for number, shard in enumerate(progress.source.shards)}
+        new_numbers = np.full(len(numbers_by_name), -1, np.int64)
         changed: dict[int, SourceShard] = {}
         new: list[Run] = []
         for number, shard in enumerate(self.source.shards):
-            old = then.get(shard.name)
-            # A different shard under the name of a removed one has none of its tokens, so all of it is new.
-            if old is None or not shard.follows(before.source.shards[old]):
+            old = numbers_by_name.get(shard.name)
+            # A different shard under a removed one's name shares none of its tokens, so all of it is new.
+            if old is None or not shard.follows(progress.source.shards[old]):
                 new.append((number, 0, shard.tokens))
                 continue
-            moved[old] = number
-            if (shard.removed or shard.added) and shard.content != before.source.shards[old].content:
+            new_numbers[old] = number
+            if (shard.removed or shard.added) and shard.content != progress.source.shards[old].content:
                 changed[old] = shard
                 new += [(number, start, stop) for start, stop in shard.added]
-        # The epoch has ended, and there is no new content to add to it.
-        if before.done == before.order.size and not new:
-            return before.epoch + 1, self._order_from_start(before.epoch + 1), 0
-        # Batch and weights do not affect the order, so without other changes it continues without a new link.
-        if before.rules == self._rules and before.source.lock == self.source.lock:
-            return before.epoch, before.order, before.done
-        remainder = Remainder(before.order, before.done, self._whole.length, moved, changed)
+        # The epoch has ended, without new content to add to it.
+        if progress.done == progress.order.size and not new:
+            return progress.epoch + 1, self._order_from_start(progress.epoch + 1), 0
+        # Batch and weights do not affect the order, so without other changes no new link is needed.
+        if progress.rules == self._rules and progress.source.lock == self.source.lock:
+            return progress.epoch, progress.order, progress.done
+        remainder = Remainder(progress.order, progress.done, self._whole.length, new_numbers, changed)
         new_slots = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
-        order = SourceOrder(new_slots, self._key(before.epoch), self.source.shards, remainder)
+        order = SourceOrder(new_slots, self._permutation_key(progress.epoch), self.source.shards, remainder)
         # All remaining tokens may have been retracted.
         return (
-            (before.epoch, order, 0) if order.size else (before.epoch + 1, self._order_from_start(before.epoch + 1), 0)
+            (progress.epoch, order, 0)
+            if order.size
+            else (progress.epoch + 1, self._order_from_start(progress.epoch + 1), 0)
         )
 
     @property
@@ -129,18 +132,18 @@ class SourceCursor:
         """Number of samples in an epoch that begins under this revision."""
         return self._whole.size
 
-    def _key(self, epoch: int) -> tuple[str | int, ...]:
+    def _permutation_key(self, epoch: int) -> tuple[str | int, ...]:
         # The key includes the revision's number, so that each revision reshuffles the rest of an epoch.
         return self._seed, self.source.name, epoch, self._number
 
     def _order_from_start(self, epoch: int) -> SourceOrder:
-        return SourceOrder(self._whole, self._key(epoch), self.source.shards)
+        return SourceOrder(self._whole, self._permutation_key(epoch), self.source.shards)
 
     def order_of(self, epoch: int) -> SourceOrder:
         """Return the order of the epoch in progress or of a later one."""
         return self.order if epoch == self.epoch else self._of_epoch(epoch)
 
-    def located(self, ordinals: Int64) -> tuple[Int64, Int64]:
+    def locate(self, ordinals: Int64) -> tuple[Int64, Int64]:
         """Return the epoch of each of the turn's samples, and its number in that epoch's order."""
         excess = ordinals - self.left
         size = max(self._whole.size, 1)
@@ -149,7 +152,7 @@ class SourceCursor:
         return epoch, np.where(under_way, ordinals + self.done, excess % size)
 
     def ordinals(self, epoch: int, samples: Int64) -> Int64:
-        """Return the inverse of `located`, without samples that were read before the turn began."""
+        """Return the inverse of `locate`, without samples that were read before the turn began."""
         if epoch == self.epoch:
             return samples[samples >= self.done] - self.done
         return self.left + (epoch - self.epoch - 1) * self._whole.size + samples
@@ -169,8 +172,8 @@ class SourceCursor:
             epoch, end = epoch + 1, end + self._whole.size
 
     def epochs_read(self, count: int) -> float:
-        """Return the number of passes over the source after `count` of the turn's samples."""
-        epoch, done_count = (int(column[0]) for column in self.located(np.array([count])))
+        """Return the number of passes over the source after the turn's first `count` samples."""
+        epoch, done_count = (int(column[0]) for column in self.locate(np.array([count])))
         return epoch + self.order_of(epoch).read(done_count)
 
     def tokens(self, count: int) -> int:
@@ -184,17 +187,17 @@ class SourceCursor:
         return total
 
     def after(self, count: int) -> SourceProgress:
-        """Return the progress after `count` of the turn's samples."""
-        epoch, done_count = (int(column[0]) for column in self.located(np.array([count])))
+        """Return the progress after the turn's first `count` samples."""
+        epoch, done_count = (int(column[0]) for column in self.locate(np.array([count])))
         order = self.order_of(epoch)
-        if count and not done_count:  # an epoch has just ended, and content added at this step still belongs to it
+        if count and not done_count:  # an epoch has just ended; content added at this step still belongs to it
             epoch, order = epoch - 1, self.order_of(epoch - 1)
             done_count = order.size
         return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done_count)
 
     def pieces(self, ordinals: Int64) -> tuple[Int64, TokenSlices]:
         """Return the epoch of each of the turn's samples, and the samples' spans."""
-        epochs, samples = self.located(ordinals)
+        epochs, samples = self.locate(ordinals)
         parts = []
         for epoch in np.unique(epochs).tolist():
             rows = np.flatnonzero(epochs == epoch)
@@ -206,14 +209,21 @@ class RevisionRule:
     """A revision with the turns of its sources and the steps `[first, stop)` that it determines."""
 
     def __init__(
-        self, revision: Revision, reign: RevisionInterval, packs: Packs | None, before: dict[str, SourceProgress]
+        self,
+        revision: Revision,
+        interval: RevisionInterval,
+        packs: Packs | None,
+        progress_by_source: dict[str, SourceProgress],
     ) -> None:
-        self.revision, self.number, self.first = revision, reign.revision, reign.first
-        self.mixture = mixture_of(tuple(source.share for source in revision.sources))
-        self.turns = [SourceCursor(s, revision, reign.revision, packs, before.get(s.name)) for s in revision.sources]
+        self.revision, self.number, self.first = revision, interval.revision, interval.first
+        self.mixture = load_mixture(tuple(source.share for source in revision.sources))
+        self.turns = [
+            SourceCursor(s, revision, interval.revision, packs, progress_by_source.get(s.name))
+            for s in revision.sources
+        ]
         self.end, self.why = self._end()
         """First step that the revision cannot build, and the reason."""
-        self.stop = self.end if reign.stop is None else reign.stop
+        self.stop = self.end if interval.stop is None else interval.stop
 
     def _end(self) -> tuple[int, str]:
         limits = (
@@ -221,13 +231,13 @@ class RevisionRule:
             if self.revision.steps is None
             else [(self.revision.steps, f"the run has {count_of(self.revision.steps, 'step')}")]
         )
-        for number, turn in enumerate(self.turns):
-            if (allowed := turn.max_samples()) is not None:
-                # Samples count from 0, so this is the first one that is not allowed, and its step cannot be built.
+        for number, cursor in enumerate(self.turns):
+            if (allowed := cursor.max_samples()) is not None:
+                # Samples count from 0, so this one is the first that is not allowed, and its step cannot be built.
                 sample = int(self.mixture.place_of(number, np.array([allowed]))[0])
-                often = f"{turn.source.epochs} times" if turn.source.epochs != 1 else "once"
-                why = f"source {turn.source.name} has then been read {often}, the limit set by its `epochs`"
-                limits.append((self.first + sample // self.revision.batch, why))
+                times_text = f"{cursor.source.epochs} times" if cursor.source.epochs != 1 else "once"
+                reason = f"`epochs` allows source {cursor.source.name} to be read only {times_text}"
+                limits.append((self.first + sample // self.revision.batch, reason))
         return min(limits)
 
     def counts(self, step: int) -> list[int]:
@@ -252,13 +262,14 @@ class Sampler:
         self.schedule = schedule
         self.rules: list[RevisionRule] = []
         progress: dict[str, SourceProgress] = {}
-        # The order matters, because a revision continues at the positions where the earlier revisions stopped.
-        for reign in schedule.reigns:
-            rule = RevisionRule(schedule.revisions[reign.revision], reign, packs, progress)
+        # In order, because a revision continues at the positions where the earlier ones stopped.
+        for interval in schedule.intervals:
+            rule = RevisionRule(schedule.revisions[interval.revision], interval, packs, progress)
             if rule.stop > rule.end:
                 raise ConfigError(
-                    f"{schedule.name}: revision {reign.revision} reads until step {rule.end}, because {rule.why}; the "
-                    f"next revision begins at step {rule.stop}"
+                    f"{schedule.name}: revision {interval.revision} ends at step {rule.end}, because {rule.why}, but "
+                    f"the next revision begins at step {rule.stop}. Begin the next revision at step {rule.end} or "
+                    "earlier, or raise `steps` or `epochs`"
                 )
             self.rules.append(rule)
             progress = {**progress, **rule.after(rule.stop)}  # a source that is left out keeps its position
@@ -270,8 +281,8 @@ class Sampler:
 
     def rule(self, step: int) -> RevisionRule:
         """Return the rule that determines a step; raise NotFoundError if the schedule does not have the step."""
-        reign = self.schedule.interval_at(step)
-        rule = next(rule for rule in self.rules if rule.number == reign.revision)
+        interval = self.schedule.interval_at(step)
+        rule = next(rule for rule in self.rules if rule.number == interval.revision)
         if step >= rule.stop:
             name = self.schedule.name
             raise NotFoundError(
@@ -300,15 +311,15 @@ class Sampler:
             if 0 <= remaining < count:
                 return rule.first + remaining // rule.revision.batch, remaining % rule.revision.batch
             remaining -= count
-        raise IndexError(f"{self.schedule.name}: sample {number} is out of range: it has {self.samples} samples")
+        raise IndexError(f"{self.schedule.name}: sample {number} is out of range: must be from 0 to {self.samples - 1}")
 
     def positions(self, step: int, rank: int = 0, world_size: int = 1) -> Int64:
         """Return the positions of a step's batch that a rank reads; together the ranks read each position once.
 
-        Raises ConfigError for a rank that is not below `world_size`.
+        Raises ConfigError for a rank that is not less than `world_size`.
         """
         if not 0 <= rank < world_size:
-            raise ConfigError(f"rank {rank} is out of range: {world_size} ranks are counted from 0")
+            raise ConfigError(f"rank {rank} is out of range: must be from 0 to {world_size - 1}")
         return np.arange(rank, self.rule(step).revision.batch, world_size, dtype=np.int64)
 
     def spans(self, step: int, positions: Sequence[int] | Int64 | None = None) -> Spans:
@@ -317,8 +328,8 @@ class Sampler:
         batch_positions = np.arange(rule.revision.batch) if positions is None else np.asarray(positions, np.int64)
         if batch_positions.size and not 0 <= batch_positions.min() <= batch_positions.max() < rule.revision.batch:
             raise NotFoundError(
-                f"step {step}: positions {batch_positions.min()} to {batch_positions.max()} are outside the batch of "
-                f"{rule.revision.batch}"
+                f"step {step}: positions {batch_positions.min()} to {batch_positions.max()} are out of range: must be "
+                f"from 0 to {rule.revision.batch - 1}"
             )
         return self.spans_of(rule, (step - rule.first) * rule.revision.batch + batch_positions)
 
@@ -329,12 +340,12 @@ class Sampler:
         for number in np.unique(source).tolist():
             rows = np.flatnonzero(source == number)
             epochs, slices = rule.turns[number].pieces(ordinal[rows])
-            own = slices.renumber_rows(rows)
-            parts.append((own, np.full(len(own.row), number), epochs[slices.row]))
+            own_slices = slices.renumber_rows(rows)
+            parts.append((own_slices, np.full(len(own_slices.row), number), epochs[slices.row]))
         if not parts:
             return Spans(*[_NONE] * 6)
-        pieces = join_slices([own for own, _, _ in parts])
-        # The spans are grouped by source; this restores the order of the samples and of the spans in each.
+        pieces = join_slices([own_slices for own_slices, _, _ in parts])
+        # Restore the order of the samples and of each sample's spans, because the spans are grouped by source.
         order = np.lexsort((pieces.at, pieces.row))
         sources, epochs = (np.concatenate([part[column] for part in parts])[order] for column in (1, 2))
         return Spans(pieces.row[order], sources, epochs, pieces.shard[order], pieces.start[order], pieces.stop[order])
@@ -358,15 +369,15 @@ class Sampler:
         for rule in self.rules:
             low, high = max(first, rule.first), min(rule.stop, self.end if until is None else until)
             if low < high:
-                for number, turn in enumerate(rule.turns):
-                    if within is not None and within[0] != turn.source.name:
+                for number, cursor in enumerate(rule.turns):
+                    if within is not None and within[0] != cursor.source.name:
                         continue
                     epoch = None if within is None else within[1]
-                    for shard, source_shard in enumerate(turn.source.shards):
+                    for shard, source_shard in enumerate(cursor.source.shards):
                         if source_shard.content == content:
-                            yield from self._in_turn(rule, number, shard, (start, stop), (low, high), epoch)
+                            yield from self._interleave_reads(rule, number, shard, (start, stop), (low, high), epoch)
 
-    def _in_turn(
+    def _interleave_reads(
         self,
         rule: RevisionRule,
         number: int,
@@ -375,29 +386,32 @@ class Sampler:
         steps: tuple[int, int],
         only: int | None = None,
     ) -> Iterator[SampleRead]:
-        turn, batch = rule.turns[number], rule.revision.batch
+        cursor, batch = rule.turns[number], rule.revision.batch
         count = rule.counts(steps[1])[number]
         if not count:
             return
-        last_epoch = int(turn.located(np.array([count - 1]))[0][0])
-        for epoch in range(turn.epoch, last_epoch + 1):
+        last_epoch = int(cursor.locate(np.array([count - 1]))[0][0])
+        for epoch in range(cursor.epoch, last_epoch + 1):
             if only not in (None, epoch):
                 continue
-            ordinals = turn.ordinals(epoch, turn.order_of(epoch).touching(shard, *span))
+            ordinals = cursor.ordinals(epoch, cursor.order_of(epoch).samples_touching(shard, *span))
             ordinals = ordinals[ordinals < count]
-            pieces = turn.pieces(ordinals)[1] if len(ordinals) else None
+            pieces = cursor.pieces(ordinals)[1] if len(ordinals) else None
             if pieces is None:
                 continue
-            # `touching` may return extra samples, and a sample may have other spans.
-            own = pieces.select((pieces.shard == shard) & (pieces.start < span[1]) & (pieces.stop > span[0]))
-            samples = rule.mixture.place_of(number, ordinals[own.row])
-            for sample, start, stop in zip(samples.tolist(), own.start.tolist(), own.stop.tolist(), strict=True):
+            # Keep only pieces within the span, because `samples_touching` may return extra samples, and a sample has
+            # other spans.
+            own_pieces = pieces.select((pieces.shard == shard) & (pieces.start < span[1]) & (pieces.stop > span[0]))
+            samples = rule.mixture.place_of(number, ordinals[own_pieces.row])
+            for sample, start, stop in zip(
+                samples.tolist(), own_pieces.start.tolist(), own_pieces.stop.tolist(), strict=True
+            ):
                 step = rule.first + sample // batch
                 if steps[0] <= step < steps[1]:
                     yield SampleRead(
                         step=step,
                         position=sample % batch,
-                        source=turn.source.name,
+                        source=cursor.source.name,
                         epoch=epoch,
                         start=max(start, span[0]),
                         stop=min(stop, span[1]),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows, no_runs, open_ids, open_runs
 from dataprep_assets.serving.sampler.sampler import Sampler, SampleRead
@@ -82,9 +82,9 @@ class SeenLedger:
     def __init__(self, data: TrainingData) -> None:
         self.data = data
         self._names = {record.path for record in data.handle.files}
-        # Each object has its own cache, because a cache on the method would keep every ledger alive.
-        self.rows = lru_cache(maxsize=None)(self._rows)
-        # A shard that several revisions read is one entry, but two if it lost documents in between.
+        # Cache per object, because a cache on the method would keep every ledger alive.
+        self.rows = lru_cache(maxsize=None)(self._source_rows)
+        # A shard of several revisions is one entry, unless it lost documents in between.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions
@@ -96,9 +96,11 @@ class SeenLedger:
         """Return the schedule's facts about a shard: dataset, partition, source files and the origin of its ids."""
         name = f"{documents_folder(content)}/{SHARD}"
         try:
-            facts: dict[str, Any] = json_of(self.data.handle.read(name))
+            facts: dict[str, Any] = load_untrusted_json(self.data.handle.read(name))
         except ValueError as error:
-            raise FormatError(f"{self.data.handle.location}/{name}: invalid JSON: {error}") from error
+            raise FormatError(
+                f"{self.data.handle.location}/{name}: invalid JSON: {error}. Run `dataprep verify` to see the damage"
+            ) from error
         return facts
 
     def ids(self, content: str) -> NDArray[np.uint64] | None:
@@ -108,7 +110,7 @@ class SeenLedger:
             return None
         return open_ids(self.data.handle.path(name), len(self.data.ends(self.shards[content][1])))
 
-    def _rows(self, content: str) -> tuple[list[str], DocumentRows]:
+    def _source_rows(self, content: str) -> tuple[list[str], DocumentRows]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
         sources = self.shard_facts(content)["sources"]
         # Only files that the shard contains in part have the key `rows`.
@@ -135,7 +137,8 @@ class SeenLedger:
         """Yield each document with tokens in `[start, stop)`, and the number of these tokens."""
         ends = self.data.ends(shard)
         position = start
-        # side="right" skips documents that end where the span begins, including empty ones, which have no tokens in it.
+        # side="right" skips documents that end where the span begins; these, like empty documents, have no tokens in
+        # it.
         for document in range(int(np.searchsorted(ends, np.uint64(start), side="right")), len(ends)):
             to = min(int(ends[document]), stop)
             if to > position:
@@ -214,28 +217,28 @@ def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
         stop = min(rule.stop, until)
         if stop <= rule.first:
             continue
-        for turn, count in zip(rule.turns, rule.counts(stop), strict=True):
-            # At most two epochs are read in part: the one in progress when the turn begins, and the last one.
-            epoch = int(turn.located(np.array([count]))[0][0])
-            epoch_start = turn.left + max(epoch - turn.epoch - 1, 0) * turn.whole_epoch
-            parts = [(0, count)] if epoch == turn.epoch else [(0, turn.left), (epoch_start, count)]
-            for shard in turn.source.shards:
+        for cursor, count in zip(rule.turns, rule.counts(stop), strict=True):
+            # At most two epochs are read in part: the one in progress at the beginning of the turn, and the last one.
+            epoch = int(cursor.locate(np.array([count]))[0][0])
+            epoch_start = cursor.left + max(epoch - cursor.epoch - 1, 0) * cursor.whole_epoch
+            parts = [(0, count)] if epoch == cursor.epoch else [(0, cursor.left), (epoch_start, count)]
+            for shard in cursor.source.shards:
                 # The ends are int64, because NumPy converts uint64 with int64 to float64.
                 ends = np.asarray(ledger.data.ends(shard), np.int64)
                 tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
-                # The epochs in between read every document once each.
-                tokens += max(epoch - turn.epoch - 1, 0) * np.diff(ends, prepend=0)
+                # Each epoch in between reads every document once.
+                tokens += max(epoch - cursor.epoch - 1, 0) * np.diff(ends, prepend=0)
             for part_start, part_stop in parts:
                 for block_start in range(part_start, part_stop, _BLOCK):
-                    pieces = turn.pieces(np.arange(block_start, min(block_start + _BLOCK, part_stop)))[1]
+                    pieces = cursor.pieces(np.arange(block_start, min(block_start + _BLOCK, part_stop)))[1]
                     for number in np.unique(pieces.shard).tolist():
-                        shard, own = turn.source.shards[number], pieces.select(pieces.shard == number)
+                        shard, own_pieces = cursor.source.shards[number], pieces.select(pieces.shard == number)
                         ends = np.asarray(ledger.data.ends(shard), np.int64)
-                        tokens_by_shard[shard.content] += _by_document(ends, own.start, own.stop)
+                        tokens_by_shard[shard.content] += _covered_tokens(ends, own_pieces.start, own_pieces.stop)
     return tokens_by_shard
 
 
-def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
+def _covered_tokens(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many tokens of each document are covered by the token spans, which must not be empty.
 
     `ends` contains the ends of the documents.
@@ -245,32 +248,34 @@ def _by_document(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDAr
         np.searchsorted(ends, starts, side="right"),
         np.searchsorted(ends, stops - 1, side="right"),
     )
-    # Count all tokens of the documents from a span's first to its last, minus the tokens before and after the span.
+    # Count all tokens of the documents that a span touches, minus the tokens before and after the span.
     coverage = (
         np.bincount(first_documents, minlength=size + 1)
         - np.bincount(last_documents + 1, minlength=size + 1)[: size + 1]
     )
     document_tokens = np.cumsum(coverage)[:size] * (ends - begins)
-    before = np.bincount(first_documents, starts - begins[first_documents], size)
-    after = np.bincount(last_documents, ends[last_documents] - stops, size)
+    tokens_before = np.bincount(first_documents, starts - begins[first_documents], size)
+    tokens_after = np.bincount(last_documents, ends[last_documents] - stops, size)
     # `bincount` returns float64 for weights, which is exact below 2**53.
-    read: NDArray[np.int64] = (document_tokens - before.astype(np.int64) - after.astype(np.int64)).astype(np.int64)
-    return read
+    read_tokens: NDArray[np.int64] = (
+        document_tokens - tokens_before.astype(np.int64) - tokens_after.astype(np.int64)
+    ).astype(np.int64)
+    return read_tokens
 
 
 def steps_of_document(ledger: SeenLedger, document: KeptDocument, *, until: int | None = None) -> list[SampleRead]:
     """Return all readings of a document by steps before `until`, in order."""
     readings = ledger.data.sampler.readings(document.shard.content, document.start, document.stop, until=until)
-    return sorted(readings, key=lambda one: (one.step, one.position, one.start))
+    return sorted(readings, key=lambda reading: (reading.step, reading.position, reading.start))
 
 
 def readings_taken_back(ledger: SeenLedger, document: KeptDocument) -> list[tuple[RevisionInterval, SampleRead]]:
     """Return the readings of a document by steps that were taken back, each with the interval of its revision."""
     data, samples_read = ledger.data, []
-    for reign in data.schedule.taken_back:
-        # The schedule of that time is used, because the current one has no rule for steps that were taken back.
-        sampler = Sampler(data.schedule.first_revisions(reign.revision + 1), data.packs)
+    for interval in data.schedule.withdrawn_intervals:
+        # Use the schedule of that time, because the current one has no rule for steps that were taken back.
+        sampler = Sampler(data.schedule.first_revisions(interval.revision + 1), data.packs)
         span = (document.start, document.stop)
-        readings = sampler.readings(document.shard.content, *span, first=reign.first, until=reign.stop)
-        samples_read += [(reign, one) for one in sorted(readings, key=lambda one: (one.step, one.position))]
+        readings = sampler.readings(document.shard.content, *span, first=interval.first, until=interval.stop)
+        samples_read += [(interval, one) for one in sorted(readings, key=lambda one: (one.step, one.position))]
     return samples_read

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dataprep_assets.serving.sampler.sampler import RevisionRule, Sampler
+from dataprep_assets.table import format_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class SourceRead:
         tokens: Number of tokens read.
         share: Share of all samples.
         epochs: Number of passes over the source; 1.5 means one and a half passes.
-        ends: (epoch, step) of each epoch that ends before then; the step is the first that reads the next epoch.
+        ends: (epoch, step) of each epoch that ends before that step; `step` is the first that reads the next epoch.
     """
 
     source: str
@@ -33,7 +34,7 @@ class SourceRead:
     ends: tuple[tuple[int, int], ...]
 
 
-def simulate(sampler: Sampler, until: int) -> list[SourceRead]:
+def simulate_reads(sampler: Sampler, until: int) -> list[SourceRead]:
     """Return the data that the steps before `until` read from each source, in the sources' order of appearance."""
     samples: dict[str, int] = {}
     tokens: dict[str, int] = {}
@@ -43,12 +44,12 @@ def simulate(sampler: Sampler, until: int) -> list[SourceRead]:
         stop = min(rule.stop, until)
         if stop <= rule.first:
             continue
-        for number, (turn, count) in enumerate(zip(rule.turns, rule.counts(stop), strict=True)):
-            name = turn.source.name
+        for number, (cursor, count) in enumerate(zip(rule.turns, rule.counts(stop), strict=True)):
+            name = cursor.source.name
             samples[name] = samples.get(name, 0) + count
-            tokens[name] = tokens.get(name, 0) + turn.tokens(count)
-            # The epochs are not summed, because a turn continues the epoch that the previous revision left unfinished.
-            epochs[name] = turn.epochs_read(count)
+            tokens[name] = tokens.get(name, 0) + cursor.tokens(count)
+            # Do not sum the epochs, because a turn continues the epoch that the previous revision left unfinished.
+            epochs[name] = cursor.epochs_read(count)
             ends.setdefault(name, []).extend(_ends(rule, number, count))
     total = sum(samples.values())
     return [
@@ -75,14 +76,17 @@ def simulation_lines(sampler: Sampler, until: int | None = None) -> list[str]:
     """Return the simulation as lines of text."""
     stop = sampler.end if until is None else until
     lines = [f"{'source':<24}{'samples':>14}{'tokens':>18}{'share':>9}{'epochs':>9}  epochs end at steps"]
-    for row in simulate(sampler, stop):
+    for row in simulate_reads(sampler, stop):
         steps = [f"{step:,}" for _, step in row.ends]
         text = ", ".join(steps[:4]) + (f" and {len(steps) - 4} more" if len(steps) > 4 else "")
         lines.append(
-            f"{row.source:<24}{row.samples:>14,}{row.tokens:>18,}{row.share:>9.2%}{row.epochs:>9.2f}  {text or '-'}"
+            f"{row.source:<24}{row.samples:>14,}{row.tokens:>18,}{format_share(row.share):>9}{row.epochs:>9.2f}"
+            f"  {text or '-'}"
         )
     if until is None:
-        lines.append(f"steps 0 to {stop - 1:,}, because then {sampler.rules[-1].why}")
-    for reign in sampler.schedule.taken_back:
-        lines.append(f"taken back: steps {reign.first:,} to {(reign.stop or 0) - 1:,} of revision {reign.revision}")
+        lines.append(f"steps 0 to {stop - 1:,}, where the schedule ends, because {sampler.rules[-1].why}")
+    for interval in sampler.schedule.withdrawn_intervals:
+        lines.append(
+            f"taken back: steps {interval.first:,} to {(interval.stop or 0) - 1:,} of revision {interval.revision}"
+        )
     return lines

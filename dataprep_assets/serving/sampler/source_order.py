@@ -1,13 +1,13 @@
 """Order of a source's samples in an epoch: a permutation that is revised as the source grows.
 
-A `SampleSlots` is a list of shards split into samples. A `SourceOrder` is a keyed permutation of all these samples, or,
+`SampleSlots` is a list of shards split into samples. A `SourceOrder` is a keyed permutation of all these samples, or,
 after a revision, of the unread samples of the previous order (`Remainder`) together with the samples of new shards. So
-an order is a chain with one link per change in an epoch. Every link is evaluated at single points, and only the slots
-that a retraction emptied are stored.
+an order is a chain with one link per change in an epoch. Every link is evaluated only for the requested samples. Stored
+are only the slots that a retraction emptied.
 
-A remainder is treated as one long row of *slots*: the unread samples, each as wide as a sample was then. A different
-sequence length splits that row differently. Tokens removed from a shard in the meantime leave holes in their slots.
-Slots without any token are not counted.
+A remainder is treated as one long row of *slots*: the unread samples, each as long as a sample was at that time. A
+different sequence length splits that row differently. Tokens removed from a shard in the meantime leave holes in their
+slots. Slots without any token are not counted.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from dataprep_assets.serving.sampler.training_schedule import SourceShard
 Int64 = NDArray[np.int64]
 _U64 = NDArray[np.uint64]
 
-# With this limit both halves are at most 2**31, so a 32-bit hash times a limit stays below 2**64.
+# Within this limit, both halves are at most 2**31, so a 32-bit hash times a half's limit stays below 2**64.
 LARGEST = 1 << 62
 _ROUNDS = 12
 """Enough rounds for uniform results at all sizes from 2; the smallest sizes need the most (test_permutation.py)."""
@@ -70,7 +70,7 @@ class Permutation:
     def _cycle_walk(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
         images = once(np.asarray(numbers, np.int64).astype(np.uint64))
         size = np.uint64(self.size)
-        # This terminates, because `once` permutes the numbers below a * b, and a cycle returns to its start.
+        # The loop ends, because `once` permutes the numbers below a * b, and a cycle returns to its start.
         while (is_beyond := images >= size).any():
             images[is_beyond] = once(images[is_beyond])
         return images.astype(np.int64)
@@ -79,9 +79,9 @@ class Permutation:
         left_half, right_half = numbers // self._b, numbers % self._b
         for number, key in enumerate(self._keys):
             if number % 2:
-                right_half = (right_half + _below(left_half, key, self._b)) % self._b
+                right_half = (right_half + _hash_below(left_half, key, self._b)) % self._b
             else:
-                left_half = (left_half + _below(right_half, key, self._a)) % self._a
+                left_half = (left_half + _hash_below(right_half, key, self._a)) % self._a
         images: _U64 = left_half * self._b + right_half
         return images
 
@@ -90,20 +90,20 @@ class Permutation:
         for number in reversed(range(_ROUNDS)):
             key = self._keys[number]
             if number % 2:
-                # The limit is added first, because unsigned numbers cannot be negative.
-                right_half = (right_half + self._b - _below(left_half, key, self._b)) % self._b
+                # Add the limit first, because unsigned numbers cannot be negative.
+                right_half = (right_half + self._b - _hash_below(left_half, key, self._b)) % self._b
             else:
-                left_half = (left_half + self._a - _below(right_half, key, self._a)) % self._a
+                left_half = (left_half + self._a - _hash_below(right_half, key, self._a)) % self._a
         images: _U64 = left_half * self._b + right_half
         return images
 
 
-def _below(half: _U64, key: np.uint64, limit: np.uint64) -> _U64:
+def _hash_below(half: _U64, key: np.uint64, limit: np.uint64) -> _U64:
     """Return a hash of `half` under a round's `key`, in `[0, limit)`; mixed as in MurmurHash3's finalizer."""
-    mixed = half ^ key
-    mixed = (mixed ^ (mixed >> _S33)) * _C1
-    mixed = (mixed ^ (mixed >> _S33)) * _C2
-    hashes: _U64 = ((mixed ^ (mixed >> _S33)) >> _S32) * limit >> _S32
+    mixed_bits = half ^ key
+    mixed_bits = (mixed_bits ^ (mixed_bits >> _S33)) * _C1
+    mixed_bits = (mixed_bits ^ (mixed_bits >> _S33)) * _C2
+    hashes: _U64 = ((mixed_bits ^ (mixed_bits >> _S33)) >> _S32) * limit >> _S32
     return hashes
 
 
@@ -175,12 +175,12 @@ class SampleSlots:
         all_runs = [(index, 0, shard.tokens) for index, shard in enumerate(shards)] if runs is None else runs
         self._tables: dict[int, PackTable] = {}
         if packs is not None:
-            # A shard's packs are one unit, which covers all its runs.
+            # A shard's packs are one unit that covers all its runs.
             all_runs = [(index, 0, shards[index].tokens) for index in self._packed_shards(all_runs)]
         self._numbers, self._starts, self._stops = np.array(all_runs, np.int64).reshape(-1, 3).T
         counts = -(-(self._stops - self._starts) // length)
         if packs is not None:
-            counts = np.array([self._packs_of(shard) for shard in self._numbers.tolist()], np.int64)
+            counts = np.array([self._count_packs(shard) for shard in self._numbers.tolist()], np.int64)
         self._firsts = np.concatenate([_NONE, [0], np.cumsum(counts, dtype=np.int64)])
         self._at: dict[int, list[int]] = {}
         for index, number in enumerate(self._numbers.tolist()):
@@ -195,17 +195,17 @@ class SampleSlots:
             ranges.setdefault(shard, []).append((start, stop))
         for shard, shard_ranges in ranges.items():
             if shard_ranges != [(0, self._shards[shard].tokens)]:
-                self._tables[shard] = _part(self._table(shard), shard_ranges)
+                self._tables[shard] = _reduce_packs(self._pack_table(shard), shard_ranges)
         return list(ranges)
 
-    def _table(self, shard: int) -> PackTable:
+    def _pack_table(self, shard: int) -> PackTable:
         if shard in self._tables:
             return self._tables[shard]
         assert self._packs is not None
         return self._packs(self._shards[shard], self.length)
 
-    def _packs_of(self, shard: int) -> int:
-        # Avoid reading the table, because startup would then open the files of all shards.
+    def _count_packs(self, shard: int) -> int:
+        # Do not read a table for this number, because startup would then open all shards' files.
         return len(self._tables[shard].ends) if shard in self._tables else self._shards[shard].samples
 
     def pieces(self, samples: Int64) -> TokenSlices:
@@ -214,37 +214,39 @@ class SampleSlots:
         which = np.searchsorted(self._firsts, samples, side="right") - 1
         number = samples - self._firsts[which]
         if self._packs is not None:
-            return self._locate_packed(which, number)
+            return self._locate_packed_tokens(which, number)
         start = self._starts[which] + number * self.length
         stop = np.minimum(start + self.length, self._stops[which])
         return TokenSlices(np.arange(len(samples)), np.zeros_like(start), self._numbers[which], start, stop)
 
-    def _locate_packed(self, which: Int64, number: Int64) -> TokenSlices:
+    def _locate_packed_tokens(self, which: Int64, number: Int64) -> TokenSlices:
         parts = [TokenSlices(_NONE, _NONE, _NONE, _NONE, _NONE)]
         for row, (run_index, pack) in enumerate(zip(which.tolist(), number.tolist(), strict=True)):
             shard = int(self._numbers[run_index])
-            table = self._table(shard)
+            table = self._pack_table(shard)
             low, high = int(table.ends[pack - 1]) if pack else 0, int(table.ends[pack])
             starts = np.asarray(table.starts[low:high], np.int64)
             stops = np.asarray(table.stops[low:high], np.int64)
-            # The pieces of a pack follow each other in its sample.
+            # Within a sample, the pieces of a pack follow each other.
             offsets = np.cumsum(stops - starts) - (stops - starts)
             parts.append(TokenSlices(np.full(high - low, row), offsets, np.full(high - low, shard), starts, stops))
         return join_slices(parts)
 
-    def touching(self, shard: int, start: int, stop: int) -> Int64:
+    def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that contain any of the tokens `[start, stop)` of a shard."""
-        return np.concatenate([_NONE, *(self._in_run(run_index, start, stop) for run_index in self._at.get(shard, ()))])
+        return np.concatenate(
+            [_NONE, *(self._samples_in_run(run_index, start, stop) for run_index in self._at.get(shard, ()))]
+        )
 
-    def _in_run(self, at: int, start: int, stop: int) -> Int64:
+    def _samples_in_run(self, position: int, start: int, stop: int) -> Int64:
         if self._packs is None:
-            begin = int(self._starts[at])
-            low, high = max(start, begin) - begin, min(stop, int(self._stops[at])) - begin
-            samples: Int64 = self._firsts[at] + np.arange(low // self.length, -(-high // self.length))
+            begin = int(self._starts[position])
+            low, high = max(start, begin) - begin, min(stop, int(self._stops[position])) - begin
+            samples: Int64 = self._firsts[position] + np.arange(low // self.length, -(-high // self.length))
             return samples if low < high else _NONE
-        table = self._table(int(self._numbers[at]))
+        table = self._pack_table(int(self._numbers[position]))
         hit = np.flatnonzero((np.asarray(table.starts) < stop) & (np.asarray(table.stops) > start))
-        packs: Int64 = self._firsts[at] + np.unique(np.searchsorted(table.ends, hit, side="right"))
+        packs: Int64 = self._firsts[position] + np.unique(np.searchsorted(table.ends, hit, side="right"))
         return packs
 
     def short(self) -> Int64:
@@ -253,13 +255,13 @@ class SampleSlots:
         return lasts[(tokens % self.length != 0) & (tokens > 0)] if self._packs is None else _NONE
 
 
-def _part(table: PackTable, ranges: Sequence[tuple[int, int]]) -> PackTable:
+def _reduce_packs(table: PackTable, ranges: Sequence[tuple[int, int]]) -> PackTable:
     """Return the packs reduced to the documents in these token ranges, without packs that become empty."""
     starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
     begins = np.asarray(table.starts, np.int64)
     range_numbers = np.searchsorted(starts, begins, side="right") - 1
     is_held = (range_numbers >= 0) & (begins < stops[range_numbers])
-    # This is the number of the pack that contains each piece.
+    # Number of the pack that contains each piece.
     packs = np.searchsorted(table.ends, np.arange(len(begins)), side="right")
     counts = np.bincount(packs[is_held], minlength=len(table.ends))
     return PackTable(np.cumsum(counts[counts > 0]), begins[is_held], np.asarray(table.stops, np.int64)[is_held])
@@ -279,34 +281,38 @@ class Remainder:
     def __init__(
         self,
         order: "SourceOrder",
-        done: int,
+        done_count: int,
         length: int,
-        moved: Int64,
+        new_numbers: Int64,
         changed: Mapping[int, SourceShard],
     ) -> None:
-        self._order, self._done, self._moved = order, done, moved
-        self.is_exact, self.read = order.is_exact, order.read(done)
+        self._order, self._done, self._moved = order, done_count, new_numbers
+        self.is_exact, self.read = order.is_exact, order.read(done_count)
         self._wide, self._length = order.length, length
         self._kept = {then: KeptRanges.from_shard(shard) for then, shard in changed.items()}
-        self._slots = -(-(order.size - done) * self._wide // length)
-        self._was = {int(now): then for then, now in enumerate(moved.tolist()) if now >= 0}
+        self._slots = -(-(order.size - done_count) * self._wide // length)
+        self._was = {int(now): then for then, now in enumerate(new_numbers.tolist()) if now >= 0}
         gone_ranges = {
             number: ((0, old_shard.tokens),)
             for number, old_shard in enumerate(order.shards)
-            if moved[number] < 0 and old_shard.tokens
+            if new_numbers[number] < 0 and old_shard.tokens
         }
-        removed = {then: shard.removed for then, shard in changed.items()}
-        # These previous samples lost tokens, to a retraction or with their shard.
-        touched = [order.touching(s, *span) for s, spans in {**removed, **gone_ranges}.items() for span in spans]
+        removed_by_revision = {then: shard.removed for then, shard in changed.items()}
+        # Previous samples that lost tokens, by a retraction or with their shard.
+        touched = [
+            order.samples_touching(s, *span)
+            for s, spans in {**removed_by_revision, **gone_ranges}.items()
+            for span in spans
+        ]
         self._holed = np.unique(np.concatenate([_NONE, *touched]))
-        # Removed tokens can empty a slot. With a new length, slots over the gaps of short samples and the last slot,
-        # which ends early, may be empty as well.
+        # Removed tokens can empty a slot. With a new length, slots over the gaps of short samples may also be empty,
+        # and so may the last slot, which ends early.
         suspects = self._cover(self._holed)
         if length != self._wide and self._slots:
             suspects = np.union1d(self._cover(np.union1d(self._holed, order.short())), [self._slots - 1])
-        # Only these slots are checked, because all others have tokens and checking all takes as long as an epoch.
+        # Check only these slots, because all others have tokens, and checking all takes as long as an epoch.
         empty = np.ones(len(suspects), np.bool_)
-        empty[self._raw(suspects).row] = False
+        empty[self._locate_slots(suspects).row] = False
         self._empty = suspects[empty]
         # For each empty slot, count the non-empty slots before it. Sample k comes after the empty slots with at most k.
         self._skips = self._empty - np.arange(len(self._empty))
@@ -314,19 +320,19 @@ class Remainder:
 
     def pieces(self, samples: Int64) -> TokenSlices:
         """Return the spans of samples, which must exist."""
-        return self._raw(samples + np.searchsorted(self._skips, samples, side="right"))
+        return self._locate_slots(samples + np.searchsorted(self._skips, samples, side="right"))
 
-    def touching(self, shard: int, start: int, stop: int) -> Int64:
+    def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that may contain any of the tokens `[start, stop)` of a current shard."""
-        then = self._was.get(shard)
-        if then is None:
+        old_index = self._was.get(shard)
+        if old_index is None:
             return _NONE
-        if then in self._kept:
-            span = self._kept[then].before(start, stop)
+        if old_index in self._kept:
+            span = self._kept[old_index].before(start, stop)
             if span is None:  # all of these tokens are new
                 return _NONE
             start, stop = span
-        return self._count_slots(self._cover(self._order.touching(then, start, stop)))
+        return self._count_slots(self._cover(self._order.samples_touching(old_index, start, stop)))
 
     def short(self) -> Int64:
         """Return the samples that may have fewer than `length` tokens."""
@@ -334,9 +340,9 @@ class Remainder:
         short = self._cover(np.union1d(self._holed, self._order.short()))
         return self._count_slots(np.union1d(short, last_slot))
 
-    def _cover(self, places: Int64) -> Int64:
+    def _cover(self, positions: Int64) -> Int64:
         """Return the slots, ascending, that contain any of these samples of the order; read samples are ignored."""
-        old = places[places >= self._done] - self._done
+        old = positions[positions >= self._done] - self._done
         first_slots, last_slots = old * self._wide // self._length, ((old + 1) * self._wide - 1) // self._length
         # The array has one row per run of slots, as wide as the longest run; slots beyond a run's end are dropped.
         max_slots = int((last_slots - first_slots).max(initial=0)) + 1
@@ -348,18 +354,18 @@ class Remainder:
         slots = np.setdiff1d(slots, self._empty)
         return slots - np.searchsorted(self._empty, slots)
 
-    def _raw(self, slots: Int64) -> TokenSlices:
+    def _locate_slots(self, slots: Int64) -> TokenSlices:
         remaining = self._order.size - self._done
         slot_starts, slot_stops = slots * self._length, np.minimum((slots + 1) * self._length, remaining * self._wide)
         parts = [TokenSlices(_NONE, _NONE, _NONE, _NONE, _NONE)]
-        # A slot overlaps at most this many previous samples; each round reads the next one of every slot.
+        # A slot overlaps at most this many previous samples. Each round reads the next one of every slot.
         for number in range(-(-self._length // self._wide) + 1):
             old = slot_starts // self._wide + number
             rows = np.flatnonzero(old * self._wide < slot_stops)
             if not len(rows):
                 break
             slices = self._order.pieces(old[rows] + self._done)
-            # `shift` is the offset of the previous sample in the slot; tokens before or after the slot are cut off.
+            # `shift` is the previous sample's offset in the slot. Cut off tokens before and after the slot.
             shift = (old * self._wide - slot_starts)[rows][slices.row]
             low = np.maximum(-shift - slices.at, 0)
             high = np.maximum(
@@ -369,11 +375,11 @@ class Remainder:
                 row=rows[slices.row], at=slices.at + shift + low, start=slices.start + low, stop=slices.stop - high
             )
             parts.append(clipped.select(clipped.start < clipped.stop))
-        return self._present_slices(join_slices(parts))
+        return self._locate_current_slices(join_slices(parts))
 
-    def _present_slices(self, pieces: TokenSlices) -> TokenSlices:
+    def _locate_current_slices(self, pieces: TokenSlices) -> TokenSlices:
         """Return the spans in the current shards, without removed tokens."""
-        # A span in a shard that lost documents may be split, so these are handled one by one, and all others together.
+        # Handle spans in shards that lost documents one by one, because they may be split, and all others together.
         is_cut = np.isin(pieces.shard, list(self._kept)) if self._kept else np.zeros(len(pieces.row), np.bool_)
         whole_slices = pieces.select(~is_cut)
         whole_slices = whole_slices._replace(shard=self._moved[whole_slices.shard])
@@ -390,7 +396,7 @@ class Remainder:
 
 
 class KeptRanges(NamedTuple):
-    """Token ranges that a shard has kept: their previous starts and stops, and the shift to their current position."""
+    """Token ranges that a shard has kept: previous starts and stops, and the shifts to the current positions."""
 
     starts: Int64
     stops: Int64
@@ -399,15 +405,15 @@ class KeptRanges(NamedTuple):
     @classmethod
     def from_shard(cls, shard: SourceShard) -> "KeptRanges":
         """Return the kept ranges of a shard that lost some ranges and gained others."""
-        removed, added = (_gaps(ranges) for ranges in (shard.removed, shard.added))
-        # These are the positions among the kept tokens at which tokens were removed or inserted.
-        positions = np.unique(np.concatenate([[0], removed[0], added[0]]))
+        removed_ranges, added = (_measure_gaps(ranges) for ranges in (shard.removed, shard.added))
+        # Positions among the kept tokens at which tokens were removed or inserted.
+        positions = np.unique(np.concatenate([[0], removed_ranges[0], added[0]]))
         removed_lengths, added_lengths = (
             lengths[np.searchsorted(range_starts, positions, side="right")]
-            for range_starts, lengths in (removed, added)
+            for range_starts, lengths in (removed_ranges, added)
         )
         starts = positions + removed_lengths
-        # The last range is open-ended, because the shard's previous length is not known here.
+        # The last range is open-ended, because the shard's previous length is unknown here.
         lengths = np.diff(positions, append=np.iinfo(np.int64).max // 2)
         return cls(starts, starts + lengths, added_lengths - removed_lengths)
 
@@ -428,7 +434,7 @@ class KeptRanges(NamedTuple):
         return int(begins[first_range] - self.shifts[first_range]), int(ends[last_range] - self.shifts[last_range])
 
 
-def _gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
+def _measure_gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
     """Return each range's start without the ranges before it, and the total length of the first 0, 1, … ranges."""
     if not ranges:
         return _NONE, np.zeros(1, np.int64)
@@ -438,7 +444,7 @@ def _gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
 
 
 class SourceOrder:
-    """Order of a source's samples in one epoch: sample `k` is number `permutation(k)` of the remainder and the cut.
+    """Order of a source's samples in one epoch: sample `k` is number `permutation(k)` of `rest` and `cut` together.
 
     Args:
         cut: New samples, or all samples at the beginning of an epoch.
@@ -448,21 +454,25 @@ class SourceOrder:
     """
 
     def __init__(
-        self, cut: SampleSlots, key: tuple[str | int, ...], shards: Sequence[SourceShard], rest: Remainder | None = None
+        self,
+        sample_slots: SampleSlots,
+        key: tuple[str | int, ...],
+        shards: Sequence[SourceShard],
+        rest: Remainder | None = None,
     ) -> None:
-        self._cut, self._rest, self.shards = cut, rest, shards
-        self.length = cut.length
+        self._cut, self._rest, self.shards = sample_slots, rest, shards
+        self.length = sample_slots.length
         self._left = 0 if rest is None else rest.size
-        self.size: int = self._left + cut.size
+        self.size: int = self._left + sample_slots.size
         self._permutation = Permutation(self.size, *key)
 
-        self.is_exact: bool = cut.is_exact and (rest is None or rest.is_exact)
+        self.is_exact: bool = sample_slots.is_exact and (rest is None or rest.is_exact)
         """Whether all samples except those in `short` have `length` tokens; packs have only about that many."""
 
-    def read(self, done: int) -> float:
-        """Return the fraction of the epoch that has been read after `done` of its samples; 1 at its end."""
-        before = 0.0 if self._rest is None else self._rest.read
-        return before + (1 - before) * done / max(self.size, 1)
+    def read(self, done_count: int) -> float:
+        """Return the fraction of the epoch that has been read after `done_count` of its samples; 1 at its end."""
+        read_before = 0.0 if self._rest is None else self._rest.read
+        return read_before + (1 - read_before) * done_count / max(self.size, 1)
 
     def tokens(self, first: int, stop: int) -> int:
         """Return the number of tokens in the samples `[first, stop)`, estimated from up to 256 samples for packs."""
@@ -487,12 +497,12 @@ class SourceOrder:
         new_slices, old_slices = self._cut.pieces(positions[new] - self._left), self._rest.pieces(positions[old])
         return join_slices([new_slices.renumber_rows(new), old_slices.renumber_rows(old)])
 
-    def touching(self, shard: int, start: int, stop: int) -> Int64:
+    def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that may contain any of the tokens `[start, stop)` of a shard; few have none."""
-        old_samples = _NONE if self._rest is None else self._rest.touching(shard, start, stop)
+        old_samples = _NONE if self._rest is None else self._rest.samples_touching(shard, start, stop)
         # A shard that gained documents has samples in both parts.
         return self._permutation.inverse(
-            np.concatenate([old_samples, self._left + self._cut.touching(shard, start, stop)])
+            np.concatenate([old_samples, self._left + self._cut.samples_touching(shard, start, stop)])
         )
 
     def short(self) -> Int64:

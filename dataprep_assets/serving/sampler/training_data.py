@@ -6,7 +6,7 @@
         …
         state = data.state(step + 1)
 
-Startup builds nothing, and only the mapped shards are kept from one step to the next.
+Nothing is built at startup, and only the mapped shards are kept between steps.
 """
 
 import os
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import (
     ConfigError,
     DataprepError,
@@ -33,19 +33,19 @@ from dataprep_assets.errors import (
 from dataprep_assets.formats.document_index import ENDS, TOKENS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, RemoteTokens
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.storage import artifacts_at
+from dataprep_assets.integrity.storage import open_artifacts
 from dataprep_assets.serving.sampler.packs import open_packs
 from dataprep_assets.serving.sampler.sampler import Sampler, Spans
 from dataprep_assets.serving.sampler.source_order import PackTable
 from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory, Source, SourceShard
-from dataprep_assets.stores.connect import LocalPlace, place_of
+from dataprep_assets.stores.connect import LocalAddress, parse_place
 from dataprep_assets.stores.files import make_private_folder
 
 SCHEDULE_ARTIFACT = "schedule"
 IGNORED = -100
 """Label of tokens that are not trained on; PyTorch's cross entropy ignores it by default."""
 _AHEAD = 1024
-"""Samples whose spans are computed together, so that the cost of a sample is dominated by reading it."""
+"""Number of samples whose spans are computed together, so that reading dominates the cost of a sample."""
 _READERS = 16
 """Number of parallel range requests to object storage."""
 
@@ -70,10 +70,10 @@ class Batch:
         tokens: int64; 0 after the end of a short sample.
         labels: int64: the token after each token. `IGNORED` at the end of a shard, after the end of a short sample and,
             with boundaries, at the end of each document.
-        position_ids: int64: position of each token in the part of its document that is in the sample; None without
-            boundaries.
-        document_ids: int32: number of each token's document in the sample, -1 after its end; None without boundaries.
-            Attention is between tokens with equal numbers.
+        position_ids: int64: position of each token in the part of its document that is in the sample; None if
+            there are no boundaries.
+        document_ids: int32: number of each token's document in the sample, -1 after its end; None if there are no
+            boundaries. Attention is between tokens with equal numbers.
     """
 
     step: int
@@ -107,29 +107,32 @@ class TrainingData:
         if isinstance(root, ArtifactStore):
             store = root
         else:
-            address = place_of(str(root), os.environ, reads=True)
-            if cache_dir is None and not isinstance(address, LocalPlace):
+            address = parse_place(str(root), os.environ, reads=True)
+            if cache_dir is None and not isinstance(address, LocalAddress):
                 raise ConfigError(
-                    f"{root}: `cache_dir` is required to read from object storage (a folder for copies of small files)"
+                    f"{root}: `cache_dir` is required to read from object storage. Set it to a folder for copies of "
+                    "small files"
                 )
-            store = artifacts_at(address, Path(cache_dir or "."), None, private=False)
+            store = open_artifacts(address, Path(cache_dir or "."), None, private=False)
         self.name, self.boundaries, self._store = name, boundaries, store
-        self._handle = ArtifactHandle.of(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
+        self._handle = ArtifactHandle.from_store(store, Artifact(dataset=name, name=SCHEDULE_ARTIFACT))
         if isinstance(store, BucketArtifacts) and self._handle.receipt.facts.get("sensitive"):
-            # Restrict the folder before files are copied, because this process's umask must not be changed.
+            # Make the folder private before files are copied, because this process's umask must not be changed.
             make_private_folder(store.root)
-        where = f"{self._handle.location}/{SCHEDULE}"
+        location = f"{self._handle.location}/{SCHEDULE}"
         try:
-            value = json_of(self._handle.read(SCHEDULE))
+            value = load_untrusted_json(self._handle.read(SCHEDULE))
         except ValueError as error:
-            raise IntegrityError(f"{where}: invalid JSON: {error}. Run `dataprep verify` to see the damage") from error
-        self.schedule = ScheduleHistory.of_json(value, where)
-        # Data of past steps by shard content. It is never evicted, because it is mapped or read by ranges.
+            raise IntegrityError(
+                f"{location}: invalid JSON: {error}. Run `dataprep verify` to see the damage"
+            ) from error
+        self.schedule = ScheduleHistory.from_json(value, location)
+        # Data of past steps by shard content. Never evicted, because it is mapped or read by ranges.
         self._tokens: dict[str, NDArray[Any] | RemoteTokens] = {}
         self._ends: dict[str, NDArray[Any]] = {}
         self._packs: dict[tuple[str, int], PackTable] = {}
-        self._block = lru_cache(maxsize=4)(self._spans)
-        # The sampler is created last, because its constructor reads the packs.
+        self._block = lru_cache(maxsize=4)(self._locate_spans)
+        # Create the sampler last, because its constructor reads the packs.
         self.sampler = Sampler(self.schedule, self.packs)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -156,7 +159,7 @@ class TrainingData:
         return {"schedule": self.name, "digest": self.schedule.digest, "step": step}
 
     def restore(self, state: Mapping[str, Any] | None) -> int:
-        """Return the step at which to resume; 0 without a state.
+        """Return the step at which to resume; 0 if there is no state.
 
         A state from before later revisions is valid if these revisions do not change the steps before it. Raises
         ConfigError if this schedule would continue with different samples than the state's schedule.
@@ -166,10 +169,14 @@ class TrainingData:
         try:
             name, digest, step = str(state["schedule"]), str(state["digest"]), int(state["step"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"not the state of a schedule: {str(state)[:100]}") from error
+            raise ConfigError(
+                f"not the state of a schedule: {str(state)[:100]}. Pass a value of `TrainingData.state`, "
+                "with the keys schedule, digest and step"
+            ) from error
         if not 0 <= step <= self.steps:
             raise ConfigError(
-                f"{self.name}: the state is of step {step}, but its schedule has steps 0 to {self.steps - 1}"
+                f"{self.name}: the state's step must be from 0 to {self.steps}, not {step}. Resume from an earlier "
+                "checkpoint"
             )
         # A checkpoint has the digest of the schedule at that time, which may have had fewer revisions.
         revision_counts = {
@@ -178,14 +185,14 @@ class TrainingData:
         if name != self.name or digest not in revision_counts:
             raise ConfigError(
                 f"{self.name}: the state belongs to the schedule {name} ({digest[:12]}), which is not an earlier "
-                f"version of this one ({self.schedule.digest[:12]}). Use the schedule that the run began with, or "
-                "begin at step 0"
+                f"version of this schedule ({self.schedule.digest[:12]}). Use the schedule that the run began with, or "
+                "start again at step 0"
             )
         for revision in self.schedule.revisions[revision_counts[digest] :]:
             if revision.first_step < step:
                 raise ConfigError(
-                    f"{self.name}: the state has trained {count_of(step, 'step')}, but a later revision begins at "
-                    f"step {revision.first_step}. Continue from a checkpoint of that step, or make a revision: "
+                    f"{self.name}: the state is at step {step}, but a later revision begins at step "
+                    f"{revision.first_step}. Resume from a checkpoint of that step or earlier, or make a revision: "
                     f"dataprep schedule {self.name} --from-step {step}"
                 )
         return step
@@ -208,22 +215,23 @@ class TrainingData:
         rule = self.sampler.rule(step)
         ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
         block, block_step = divmod(step - rule.first, ahead)
-        spans, mine = self._block(rule.number, block, ahead, rank, world_size)
-        # Rows are sorted and a step has `mine` rows, so its spans are contiguous.
-        start, stop = (int(np.searchsorted(spans.row, block_step * mine + row)) for row in (low, high))
-        own = Spans(*(column[start:stop] for column in spans))
-        return own._replace(row=own.row - block_step * mine - low)
+        spans, row_numbers = self._block(rule.number, block, ahead, rank, world_size)
+        # Rows are sorted and a step has `row_numbers` rows, so a step's spans are contiguous.
+        start, stop = (int(np.searchsorted(spans.row, block_step * row_numbers + row)) for row in (low, high))
+        own_spans = Spans(*(column[start:stop] for column in spans))
+        return own_spans._replace(row=own_spans.row - block_step * row_numbers - low)
 
-    def _spans(self, number: int, block: int, ahead: int, rank: int, world_size: int) -> tuple[Spans, int]:
+    def _locate_spans(self, number: int, block: int, ahead: int, rank: int, world_size: int) -> tuple[Spans, int]:
         """Return a rank's spans in a block of a revision's steps, and its number of samples per step."""
         rule = next(rule for rule in self.sampler.rules if rule.number == number)
         batch = rule.revision.batch
         steps = np.arange(block * ahead, min((block + 1) * ahead, rule.stop - rule.first))
-        mine = np.arange(rank, batch, world_size)
-        samples = (steps[:, None] * batch + mine).ravel()
-        return self.sampler.spans_of(rule, samples), len(mine)
+        own_slots = np.arange(rank, batch, world_size)
+        samples = (steps[:, None] * batch + own_slots).ravel()
+        return self.sampler.spans_of(rule, samples), len(own_slots)
 
     def _read_batch(self, step: int, positions: NDArray[np.int64], spans: Spans) -> Batch:
+        """Return the batch with the tokens of these spans, which are at these positions of the step's batch."""
         rule = self.sampler.rule(step)
         shape = (len(positions), rule.revision.sequence_length)
         tokens, labels = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
@@ -231,18 +239,18 @@ class TrainingData:
             (np.zeros(shape, np.int64), np.full(shape, -1, np.int32)) if self.boundaries else (None, None)
         )
         try:
-            span_ids = self._ids(rule.revision.sources, spans)
+            span_ids = self._read_ids(rule.revision.sources, spans)
         except (DataprepError, OSError) as error:
-            # Errors that a retry does not fix keep their class; all others become a TransferError.
+            # Keep the class of errors that a retry cannot fix; convert all others to a TransferError.
             kinds = (kind for kind in (ConfigError, IntegrityError) if isinstance(error, kind))
             message = str(error).removeprefix(f"{self.name}: ")
             raise next(kinds, TransferError)(f"{self.name}: step {step} cannot be read: {message}") from error
         # `offset` is the position of the next token in the sample, and `document` the number of the next document.
-        # `document_start` is the start of the document that continues past `after`. `after` is the end of the previous
-        # span.
+        # `document_start` is the start of the document that continues past `previous_end`. `previous_end` is the end
+        # of the previous span.
         offset, last_row = 0, -1
         document_start: int | None = None
-        after: tuple[int, int, int] | None = None
+        previous_end: tuple[int, int, int] | None = None
         for (row, source, _, shard, start, stop), ids in zip(
             zip(*(c.tolist() for c in spans), strict=True), span_ids, strict=True
         ):
@@ -250,42 +258,46 @@ class TrainingData:
                 offset, last_row, document, document_start = 0, row, 0, None
             to = offset + stop - start
             tokens[row, offset:to] = ids[: stop - start]
-            # The span was read with one more token for the last label, except at the end of a shard.
+            # Except at the end of a shard, the span was read with one more token, the last label.
             labels[row, offset : offset + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
                 # Find the ends of documents within the span, as positions in the sample.
                 ends = self.ends(rule.revision.sources[source].shards[shard])
-                # The bounds are uint64, because for a Python int NumPy would convert the whole mapped file to float64.
+                # Search with uint64, because for a Python int NumPy would convert the whole mapped file to float64.
                 low, high = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
-                inside = np.asarray(ends[low:high], np.int64)
-                marks = inside[(inside > start) & (inside <= stop)] - start + offset
+                inside_ends = np.asarray(ends[low:high], np.int64)
+                marks = inside_ends[(inside_ends > start) & (inside_ends <= stop)] - start + offset
                 labels[row, marks - 1] = IGNORED
                 begins = np.concatenate([[offset], marks[marks < to]])
                 lengths = np.diff(begins, append=to)
-                # Consecutive spans of a shard belong to one text, although earlier samples were split there.
-                if document_start is not None and after == (source, shard, start):
+                # Consecutive spans of a shard continue one text, which earlier samples split there.
+                if document_start is not None and previous_end == (source, shard, start):
                     begins[0], document = document_start, document - 1
                 documents[row, offset:to] = document + np.repeat(np.arange(len(begins)), lengths)
                 numbers[row, offset:to] = np.arange(offset, to) - np.repeat(begins, lengths)
                 document += len(begins)
                 document_start = None if marks.size and marks[-1] == to else int(begins[-1])
-                after = (source, shard, stop)
+                previous_end = (source, shard, stop)
             offset = to
         return Batch(
             step=step, positions=positions, tokens=tokens, labels=labels, position_ids=numbers, document_ids=documents
         )
 
-    def _ids(self, sources: tuple[Source, ...], spans: Spans) -> list[NDArray[Any]]:
+    def _read_ids(self, sources: tuple[Source, ...], spans: Spans) -> list[NDArray[Any]]:
         """Return the tokens of each span, and the following token if the shard has one."""
         span_rows = list(zip(*(column.tolist() for column in spans), strict=True))
-        read = [
+        read_ids = [
             (self.tokens(sources[source], sources[source].shards[shard]), start, stop + 1)
             for _, source, _, shard, start, stop in span_rows
         ]
-        # Requests run in parallel, because they mostly wait for the network.
-        if any(isinstance(tokens, RemoteTokens) for tokens, _, _ in read):
-            return list(_readers(os.getpid()).map(lambda one: np.asarray(one[0][one[1] : one[2]]), read))
-        return [np.asarray(tokens[start:stop]) for tokens, start, stop in read]
+        # Send requests in parallel, because they mostly wait for the network.
+        if any(isinstance(tokens, RemoteTokens) for tokens, _, _ in read_ids):
+            return list(
+                _reader_threads(os.getpid()).map(
+                    lambda request: np.asarray(request[0][request[1] : request[2]]), read_ids
+                )
+            )
+        return [np.asarray(tokens[start:stop]) for tokens, start, stop in read_ids]
 
     def tokens(self, source: Source, shard: SourceShard) -> NDArray[Any] | RemoteTokens:
         """Return the tokens of a shard; raise ConfigError if it is missing or differs from the schedule."""
@@ -294,16 +306,16 @@ class TrainingData:
         artifact = Artifact(dataset=source.dataset, name=source.artifact, partition=shard.name)
         remedy = f"make a revision from the first step not trained yet: dataprep schedule {self.name} --from-step N"
         try:
-            handle = ArtifactHandle.of(self._store, artifact)
+            handle = ArtifactHandle.from_store(self._store, artifact)
         except MissingArtifactError as error:
             raise ConfigError(
-                f"{self.name}: source {source.name}: {artifact} is missing. Restore it, or {remedy}"
+                f"{self.name}: source {source.name}: {artifact} is missing. Restore the artifact, or {remedy}"
             ) from error
         if handle.receipt.content != shard.content:
             raise ConfigError(
                 f"{self.name}: source {source.name}: {artifact} differs from the one in the schedule (content "
-                f"{shard.content[:12]}, now {handle.receipt.content[:12]}): documents were removed, or it was "
-                f"rebuilt. Restore it, or {remedy}"
+                f"{shard.content[:12]}, now {handle.receipt.content[:12]}): documents were removed, or the artifact "
+                f"was rebuilt. Restore the artifact, or {remedy}"
             )
         return self._tokens.setdefault(shard.content, handle.tokens(TOKENS))
 
@@ -325,7 +337,7 @@ class TrainingData:
 
 
 @lru_cache(maxsize=1)
-def _readers(process: int) -> ThreadPoolExecutor:
+def _reader_threads(process: int) -> ThreadPoolExecutor:
     """Return the thread pool of a process; a forked worker needs a new one, because threads are not inherited."""
     return ThreadPoolExecutor(_READERS, "training-data")
 

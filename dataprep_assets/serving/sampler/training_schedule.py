@@ -1,4 +1,4 @@
-"""Schedule of a training run: the data it reads from each step on, as a data structure.
+"""Schedule of a training run: a data structure that determines the data of each step.
 
 A schedule is a list of revisions in the order of their creation. Each revision has its first step, its sources (with
 the content digests of their shards), their shares, the sample length, the batch and the seed. A revision may begin
@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import ConfigError, FormatError, NotFoundError, count_of
 from dataprep_assets.formats.document_index import TOKEN_BINS
 from dataprep_assets.serving.sampler.mixture import PLACES
@@ -50,11 +50,11 @@ class SourceShard:
     removed: Ranges = ()
     added: Ranges = ()
 
-    def follows(self, before: "SourceShard") -> bool:
-        """Return whether this shard is `before` or has tokens of it, and is not a different shard of that name."""
-        # A shard without tokens leaves nothing over, so all current tokens are new and are read in the current epoch.
-        is_gone = not before.tokens or self.removed == ((0, before.tokens),)
-        return self.content == before.content or not is_gone
+    def follows(self, other_shard: "SourceShard") -> bool:
+        """Return whether this shard is `other_shard` or another version of it, not a different shard with its name."""
+        # A shard without tokens left none over, so all current tokens are new, and the current epoch reads them.
+        is_gone = not other_shard.tokens or self.removed == ((0, other_shard.tokens),)
+        return self.content == other_shard.content or not is_gone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +91,15 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """Settings and sources of a run from `first_step` on.
+    """Settings and sources of a run, starting at `first_step`.
 
     Attributes:
         first_step: First step that the revision determines.
-        trained: Number of steps trained when it was created; those from `first_step` on are taken back.
-        steps: Total number of steps; None: the run ends when a source reaches its limit of epochs.
-        batch: Samples per step, over all ranks.
+        trained: Number of steps trained when it was created; steps at or after `first_step` are taken back.
+        steps: Total number of steps; None if the run ends when a source reaches its epoch limit.
+        batch: Samples per step, across all ranks.
         sequence_length: Tokens per sample.
-        seed: Seed of the sample order.
+        seed: Seed for the sample order.
         samples: Kind of samples.
         sources: Sources of the data.
     """
@@ -114,40 +114,46 @@ class Revision:
     trained: int = 0
 
     def __post_init__(self) -> None:
-        where = f"the revision from step {self.first_step}"
+        location = f"the revision from step {self.first_step}"
         for name, least in (("first_step", 0), ("batch", 1), ("sequence_length", 1), ("seed", 0), ("trained", 0)):
             if getattr(self, name) < least:
-                raise ConfigError(f"{where}: {name} must be at least {least}, not {getattr(self, name)}")
+                raise ConfigError(f"{location}: {name} must be at least {least}, not {getattr(self, name)}")
         if self.samples not in get_args(Samples):
-            raise ConfigError(f"{where}: samples must be one of {', '.join(get_args(Samples))}, not {self.samples!r}")
+            raise ConfigError(
+                f"{location}: samples must be one of {', '.join(get_args(Samples))}, not {self.samples!r}"
+            )
         if not self.sources:
-            raise ConfigError(f"{where} has no source")
+            raise ConfigError(f"{location} has no sources. Declare at least one")
         if self.trained < self.first_step:
             raise ConfigError(
-                f"{where}: only {count_of(self.trained, 'step')} had been trained, so it would skip steps"
+                f"{location}: only {count_of(self.trained, 'step')} had been trained, so steps {self.trained} to "
+                f"{self.first_step - 1} would be skipped. Raise `trained`, or begin the revision at step {self.trained}"
             )
-        if sum(source.share for source in self.sources) != PLACES:
-            raise ConfigError(f"{where}: the shares of its sources do not sum to {PLACES}")
+        if (total := sum(source.share for source in self.sources)) != PLACES:
+            raise ConfigError(f"{location}: the shares of the sources must sum to {PLACES}, not {total}")
         if self.steps is None and all(source.epochs is None for source in self.sources):
-            raise ConfigError(f"{where} never ends. Set `steps`, or `epochs` for one of its sources")
+            raise ConfigError(f"{location} never ends. Set `steps`, or `epochs` for one of its sources")
         if self.steps is not None and self.steps <= self.first_step:
-            raise ConfigError(f"{where}: steps {self.steps}: the run would end before it begins")
+            raise ConfigError(f"{location}: `steps` must be more than {self.first_step}, not {self.steps}")
         names = [source.name for source in self.sources]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(f"{where}: two sources have the name {twice[0]}. Give every source a different name")
-        read: dict[str, str] = {}
+        if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(
+                f"{location}: two sources have the name {repeated_names[0]}. Give every source a different name"
+            )
+        read_sources: dict[str, str] = {}
         for source in self.sources:
             if not any(shard.samples for shard in source.shards):
-                raise ConfigError(f"{where}: source {source.name} has no tokens. Remove it")
+                raise ConfigError(f"{location}: source {source.name} has no tokens. Remove the source")
             for shard in source.shards:
-                # Shards without tokens may be equal in several sources, because nothing in them can be read twice.
+                # Shards without tokens may be equal in several sources, because they have nothing that could be read
+                # twice.
                 if not shard.tokens:
                     continue
-                if (other_source := read.setdefault(shard.content, source.name)) != source.name:
+                if (other_source := read_sources.setdefault(shard.content, source.name)) != source.name:
                     raise ConfigError(
-                        f"{where}: sources {other_source} and {source.name} both have the shard {shard.name} (content "
-                        f"{shard.content[:12]}), so its samples would be read twice. Declare the data once, with the "
-                        "sum of the weights"
+                        f"{location}: sources {other_source} and {source.name} both have the shard {shard.name} "
+                        f"(content {shard.content[:12]}), so its samples would be read twice. Declare the data once, "
+                        "with the sum of the weights"
                     )
 
     def source(self, name: str) -> Source | None:
@@ -177,11 +183,11 @@ class ScheduleHistory:
         return digest_value(self.to_json())
 
     @cached_property
-    def reigns(self) -> tuple[RevisionInterval, ...]:
+    def intervals(self) -> tuple[RevisionInterval, ...]:
         """Steps that each revision determines, without steps that were taken back."""
         starts: list[tuple[int, int]] = []
         for number, revision in enumerate(self.revisions):
-            # Revisions from this first step on are taken back and no longer determine any step.
+            # This revision takes back all revisions from its first step on, so they no longer determine any step.
             starts = [(n, first_step) for n, first_step in starts if first_step < revision.first_step]
             starts.append((number, revision.first_step))
         stops = [*(first_step for _, first_step in starts[1:]), None][: len(starts)]
@@ -191,21 +197,21 @@ class ScheduleHistory:
         )
 
     @property
-    def taken_back(self) -> tuple[RevisionInterval, ...]:
+    def withdrawn_intervals(self) -> tuple[RevisionInterval, ...]:
         """Steps that were trained under a revision and then taken back, because the run returned to a checkpoint."""
         intervals = []
         for number, revision in enumerate(self.revisions[1:], 1):
-            before = self.first_revisions(number)
-            for reign in before.reigns:
-                first_step = max(reign.first, revision.first_step)
-                stop = min(reign.stop or revision.trained, revision.trained)
+            earlier_revisions = self.first_revisions(number)
+            for interval in earlier_revisions.intervals:
+                first_step = max(interval.first, revision.first_step)
+                stop = min(interval.stop or revision.trained, revision.trained)
                 if first_step < stop:
-                    intervals.append(RevisionInterval(revision=reign.revision, first=first_step, stop=stop))
+                    intervals.append(RevisionInterval(revision=interval.revision, first=first_step, stop=stop))
         return tuple(intervals)
 
     def source_before(self, step: int, name: str) -> Source | None:
         """Return the source with this name in the last revision that read it before `step`."""
-        revisions = [self.revisions[reign.revision] for reign in self.reigns if reign.first < step]
+        revisions = [self.revisions[reign.revision] for reign in self.intervals if reign.first < step]
         return next((source for revision in reversed(revisions) if (source := revision.source(name)) is not None), None)
 
     def first_revisions(self, revisions: int) -> "ScheduleHistory":
@@ -215,14 +221,14 @@ class ScheduleHistory:
     def interval_at(self, step: int) -> RevisionInterval:
         """Return the interval of the revision that determines a step; raise NotFoundError for a step below 0."""
         if step < 0:
-            raise NotFoundError(f"step {step} must be at least 0")
-        return next(reign for reign in reversed(self.reigns) if reign.first <= step)
+            raise NotFoundError(f"step must be at least 0, not {step}")
+        return next(reign for reign in reversed(self.intervals) if reign.first <= step)
 
     def to_json(self) -> dict[str, Any]:
         """Return the schedule as a dictionary of builtins."""
         revisions = [asdict(entry) for entry in self.revisions]
         for source in (source for revision in revisions for source in revision["sources"]):
-            # Default values are left out, because existing checkpoints contain digests without these keys.
+            # Leave out default values, because existing checkpoints contain digests without these keys.
             if source["artifact"] == TOKEN_BINS:
                 del source["artifact"]
             for shard in source["shards"]:
@@ -236,44 +242,50 @@ class ScheduleHistory:
         return text.encode() + b"\n"
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any], where: str = "schedule") -> Self:
-        """Return the schedule for a value of `to_json`; raise FormatError, naming `where`, if it is not a schedule."""
+    def from_json(cls, value: Mapping[str, Any], location: str = "schedule") -> Self:
+        """Return the schedule for a value of `to_json`.
+
+        Raises FormatError, naming `location`, if it is not a schedule.
+        """
         try:
             if value["dataprep_schedule"] != SCHEMA:
-                raise FormatError(f"{where}: schema {value['dataprep_schedule']} is not supported (only {SCHEMA})")
-            history = cls(name=value["name"], revisions=tuple(_revision(entry) for entry in value["revisions"]))
+                raise FormatError(
+                    f"{location}: schema {value['dataprep_schedule']} is not supported (only {SCHEMA}). Use the "
+                    "version of dataprep-assets that wrote it"
+                )
+            history = cls(name=value["name"], revisions=tuple(_parse_revision(entry) for entry in value["revisions"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"{where}: not a schedule: {type(error).__name__}: {error}") from error
+            raise FormatError(f"{location}: not a schedule: {type(error).__name__}: {error}") from error
         except ConfigError as error:
-            raise FormatError(f"{where}: {error}") from error
+            raise FormatError(f"{location}: {error}") from error
         if not history.revisions or history.revisions[0].first_step:
-            raise FormatError(f"{where}: its first revision does not begin at step 0")
+            raise FormatError(f"{location}: not a schedule: the first revision must begin at step 0")
         return history
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read the schedule of a file; raise FormatError, naming the file, if it is not a schedule."""
         try:
-            return cls.of_json(json_of(path.read_bytes()), str(path))
+            return cls.from_json(load_untrusted_json(path.read_bytes()), str(path))
         except ValueError as error:
             raise FormatError(f"{path}: invalid JSON: {error}") from error
 
 
-def _revision(value: Mapping[str, Any]) -> Revision:
-    return Revision(**{**value, "sources": tuple(_source(source) for source in value["sources"])})
+def _parse_revision(value: Mapping[str, Any]) -> Revision:
+    return Revision(**{**value, "sources": tuple(_parse_source(source) for source in value["sources"])})
 
 
-def _source(value: Mapping[str, Any]) -> Source:
-    return Source(**{**value, "shards": tuple(_shard(shard) for shard in value["shards"])})
+def _parse_source(value: Mapping[str, Any]) -> Source:
+    return Source(**{**value, "shards": tuple(_parse_shard(shard) for shard in value["shards"])})
 
 
-def _shard(value: Mapping[str, Any]) -> SourceShard:
-    # JSON has only lists, but `follows` compares tuples.
+def _parse_shard(value: Mapping[str, Any]) -> SourceShard:
+    # Convert to tuples, which `follows` compares, because JSON has only lists.
     ranges = {name: tuple((int(a), int(b)) for a, b in value.get(name, ())) for name in ("removed", "added")}
     return SourceShard(**{**value, **ranges})
 
 
-def joined_ranges(ranges: Sequence[tuple[int, int]]) -> Ranges:
+def join_ranges(ranges: Sequence[tuple[int, int]]) -> Ranges:
     """Return the ranges with adjacent ones joined."""
     spans: list[tuple[int, int]] = []
     for start, stop in ranges:

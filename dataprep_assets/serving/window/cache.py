@@ -26,14 +26,14 @@ from dataprep_assets.errors import (
     count_of,
 )
 from dataprep_assets.formats import npy_shards, sample_ids
-from dataprep_assets.serving.window.keep_policy import Keep, fits, victims
+from dataprep_assets.serving.window.keep_policy import Keep, choose_victims, has_room
 from dataprep_assets.serving.window.kept_manifest import keep_manifest, refuse_published
 from dataprep_assets.serving.window.readers import Shard, open_pair
 from dataprep_assets.serving.window.release import Release, ReleaseFile, ReleaseLocation, ReleaseShard
 from dataprep_assets.serving.window.shared_state import POLL_SECONDS, SharedState, file_mode, make_folder
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.locks import own_file
+from dataprep_assets.stores.locks import open_own_file
 from dataprep_assets.stores.ranged import discard_partial, partial_bytes, partial_path
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import Progress
@@ -41,8 +41,8 @@ from dataprep_assets.stores.store import Progress
 SAMPLED_IDS = 64
 """Number of samples whose ids are recomputed before a shard is trusted.
 
-A few are enough, because ids of another shard or sequence length differ in every sample. The digest detects single
-damaged bytes.
+A few are enough, because the ids of a different shard or sequence length differ for every sample. The digest detects
+single damaged bytes.
 """
 
 Note = Callable[[str, int, str], None]
@@ -94,13 +94,13 @@ class Cache:
 
     def is_verified(self, index: int) -> bool:
         """Return whether the shard exists and has not changed since it was verified, without reading its data."""
-        verified_looks = self._state.read_verified().get(str(index))
+        verified_looks = self._state.read_verified_shards().get(str(index))
         return verified_looks is not None and verified_looks == self._file_states(index)
 
     def open(self, index: int) -> Shard:
         """Return a verified shard, memory-mapped; raise CorruptSourceError if it is not verified or has changed."""
         if not self.is_verified(index):
-            raise CorruptSourceError(f"{self._label(index)}: its files changed on disk since they were verified")
+            raise CorruptSourceError(f"{self._format_label(index)}: the files on disk changed after they were verified")
         shard = self._shards[index]
         return Shard(
             index=index,
@@ -109,10 +109,11 @@ class Cache:
             sequence_length=self._release.sequence_length,
         )
 
-    def present_shards(self) -> dict[int, int]:
+    def find_cached_shards(self) -> dict[int, int]:
         """Return the size of each shard that is on disk, completely or partly (index → bytes of the complete shard)."""
-        # List the folder once, because a release may have thousands of shards. Partial files take space as well.
-        names = {name.removesuffix(".part") for name in _names(self.path(self._shards[0].token_file).parent)}
+        # List the folder once, because a release may have thousands of shards. Include partial files, which also take
+        # space.
+        names = {name.removesuffix(".part") for name in _list_names(self.path(self._shards[0].token_file).parent)}
         return {
             shard.index: shard.bytes
             for shard in self._shards
@@ -126,7 +127,7 @@ class Cache:
             return None
         return [[status.st_size, status.st_ino, status.st_mtime_ns] for status in statuses]
 
-    def _label(self, index: int) -> str:
+    def _format_label(self, index: int) -> str:
         return f"shard {self._shards[index].token_file.key} of {self._place}"
 
     # --- downloading a shard
@@ -141,28 +142,28 @@ class Cache:
         all the room, and StoppedError once `stopped()` is true.
         """
         while not self.is_verified(index):
-            with self._state.fetching(index) as mine:
-                if mine:
-                    # Check again, because another process may have finished it in the meantime.
+            with self._state.fetching(index) as is_owner:
+                if is_owner:
+                    # Check again, because another process may have finished the shard in the meantime.
                     if not self.is_verified(index):
                         self._verify_or_fetch(index, progress, stopped, note)
                     return
             if stopped():
-                raise StoppedError(f"{self._label(index)}: stopped while another process downloads it")
+                raise StoppedError(f"{self._format_label(index)}: stopped while another process downloads it")
             time.sleep(POLL_SECONDS)
 
     def _verify_or_fetch(self, index: int, progress: Progress, stopped: Callable[[], bool], note: Note) -> None:
         shard = self._shards[index]
         missing = []
         for file in shard.files:
-            complaint = self._complaint(file)
-            if complaint is None:
+            defect = self._find_defect(file)
+            if defect is None:
                 missing.append(file)
-            elif complaint:
-                note("refused", index, complaint)
+            elif defect:
+                note("refused", index, defect)
                 missing.append(file)
             else:
-                # A killed download of the other file left this empty file as a reservation.
+                # A killed download of the other file may have left this empty reservation.
                 discard_partial(self.path(file))
                 progress(file.bytes)
         if missing:
@@ -174,9 +175,10 @@ class Cache:
             self._check_space(missing, index)
             for file in missing:
                 key, path = self._place.key(file.key), self.path(file)
-                self._begin(file)
+                self._create_partial_file(file)
                 self._place.store.download(key, path, sha256=file.sha256, progress=progress)
-        # This includes StoppedError, because a reservation without bytes would take room from other processes.
+        # BaseException includes StoppedError, because a reservation without bytes would take room from other
+        # processes.
         except BaseException:
             self._unreserve(shard)
             raise
@@ -184,9 +186,9 @@ class Cache:
         looks = self._file_states(index)
         # Read and replace the state under one lock, because other processes add their shards to it.
         with self._state.locked():
-            self._state.write_verified({**self._state.read_verified(), str(index): looks})
+            self._state.write_verified_shards({**self._state.read_verified_shards(), str(index): looks})
 
-    def _complaint(self, file: ReleaseFile) -> str | None:
+    def _find_defect(self, file: ReleaseFile) -> str | None:
         """Return why the existing file is wrong, "" if it is valid, or None if it does not exist."""
         path = self.path(file)
         if not path.exists():
@@ -200,16 +202,21 @@ class Cache:
     def _check_remote(self, files: Iterable[ReleaseFile]) -> None:
         """Raise an error for objects that cannot belong to the release, before any byte is downloaded."""
         for file in files:
-            where = f"{self._place}/{file.key}"
+            location = f"{self._place}/{file.key}"
             info = self._place.store.head(self._place.key(file.key))
             if info is None:
                 raise MissingArtifactError(
-                    f"{where}: listed in the release, but missing in the store. Publish it again"
+                    f"{location}: listed in the release, but missing in the store. Publish the release again"
                 )
-            if info.bytes != file.bytes or info.sha256 not in (None, file.sha256):
+            if info.bytes != file.bytes:
                 raise CorruptSourceError(
-                    f"{where}: has {count_of(info.bytes, 'byte')} (sha256 {info.sha256}), but the release lists "
-                    f"{file.bytes} ({file.sha256}). A different shard has this name. Publish the release again"
+                    f"{location}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}. Publish the "
+                    "release again"
+                )
+            if info.sha256 not in (None, file.sha256):
+                raise CorruptSourceError(
+                    f"{location}: has sha256 {info.sha256}, but the release lists {file.sha256}. Publish the release "
+                    "again"
                 )
 
     def _check_content(self, shard: ReleaseShard) -> None:
@@ -219,14 +226,16 @@ class Cache:
         try:
             npy_shards.validate(token_path, dtype=self._release.dtype, tokens=shard.tokens, sequence_length=length)
             tokens, ids = open_pair(token_path, ids_path, length)
-            wrong = sample_ids.differing(tokens, ids, length, sample=SAMPLED_IDS)
+            wrong_samples = sample_ids.find_differing(tokens, ids, length, sample=SAMPLED_IDS)
         except FormatError as error:
-            raise CorruptSourceError(f"{self._label(shard.index)} was published damaged: {error}") from error
-        if wrong:
             raise CorruptSourceError(
-                f"{self._label(shard.index)} was published damaged: the ids of samples "
-                f"{', '.join(map(str, wrong[:4]))} do not match their tokens (wrong sequence length, or ids of "
-                "another shard). Build and publish it again"
+                f"{self._format_label(shard.index)}: the published files are damaged: {error}"
+            ) from error
+        if wrong_samples:
+            raise CorruptSourceError(
+                f"{self._format_label(shard.index)}: the published files are damaged: the ids of samples "
+                f"{', '.join(map(str, wrong_samples[:4]))} do not match their tokens (wrong sequence length, or ids of "
+                "another shard). Rebuild the shard and publish the release again"
             )
 
     # --- room in the cache
@@ -238,38 +247,42 @@ class Cache:
         only_copies: set[int] = set()
         while True:
             with self._state.locked():
-                candidates = self._victims(shard, only_copies)
-            # The store is asked without the lock, because it may answer slowly.
+                candidates = self._choose_victims(shard, only_copies)
+            # Query the store without the lock, because it may respond slowly.
             for index in candidates:
-                if why := self._only_copy(index):
+                if reason := self._find_missing_source_reason(index):
                     only_copies.add(index)
-                    note("kept", index, f"{self._label(index)} is kept: {why}")
+                    note("kept", index, f"{self._format_label(index)} is kept: {reason}")
             with self._state.locked():
-                # Select again, because other processes may use some of these shards now. Other shards are kept.
-                evicted = [index for index in self._victims(shard, only_copies) if index in candidates]
+                # Select again, because other processes may now use some of these shards. Keep those.
+                evicted = [index for index in self._choose_victims(shard, only_copies) if index in candidates]
                 for index in evicted:
                     self._throw_away(index)
-                remaining = {i: size for i, size in self.present_shards().items() if i != shard.index}
-                if fits(self._keep, remaining, shard.bytes):
-                    # Reserve the room under the lock, so that two processes cannot take the same room.
-                    self._begin(shard.token_file)
-                leases = self._state.leases() if not fits(self._keep, remaining, shard.bytes) else None
+                remaining = {i: size for i, size in self.find_cached_shards().items() if i != shard.index}
+                if has_room(self._keep, remaining, shard.bytes):
+                    # Reserve the room under the lock, so that two processes cannot take the same.
+                    self._create_partial_file(shard.token_file)
+                leases = self._state.leases() if not has_room(self._keep, remaining, shard.bytes) else None
             self._state.empty_trash()
             for index in evicted:
-                note("evicted", index, f"{self._label(index)} was evicted from {self.directory}")
+                note("evicted", index, f"{self._format_label(index)} was evicted from {self.directory}")
             if leases is None:
                 return
             self._await_room(shard, leases, only_copies, deadline, stopped)
             if not waiting:
                 waiting = True
-                note("waiting", shard.index, f"{self._label(shard.index)}: no space yet; {_users(leases, only_copies)}")
+                note(
+                    "waiting",
+                    shard.index,
+                    f"{self._format_label(shard.index)}: no space yet; {_describe_users(leases, only_copies)}",
+                )
             time.sleep(POLL_SECONDS)
 
-    def _begin(self, file: ReleaseFile) -> None:
+    def _create_partial_file(self, file: ReleaseFile) -> None:
         """Create the empty partial file of a download, if it does not exist; the download keeps its permissions."""
         part = partial_path(self.path(file))
         make_folder(part.parent, self._release.sensitive)
-        descriptor = own_file(part, os.O_WRONLY | os.O_CREAT, file_mode(self._release.sensitive))
+        descriptor = open_own_file(part, os.O_WRONLY | os.O_CREAT, file_mode(self._release.sensitive))
         if self._release.sensitive:
             os.fchmod(descriptor, file_mode(True))  # an existing file may have different permissions
         os.close(descriptor)
@@ -282,34 +295,36 @@ class Cache:
     def _await_room(
         self,
         shard: ReleaseShard,
-        held: dict[str, list[int]],
+        held_shards: dict[str, list[int]],
         only_copies: Collection[int],
         deadline: float,
         stopped: Callable[[], bool],
     ) -> None:
         if stopped():
-            raise StoppedError(f"{self._label(shard.index)}: stopped while waiting for space")
+            raise StoppedError(f"{self._format_label(shard.index)}: stopped while waiting for space")
         if time.monotonic() > deadline:
             raise ConfigError(
-                f"{self._label(shard.index)}: no space in {self.directory} within {self._room_seconds:g} s, "
-                f"keep={self._keep}: {_users(held, only_copies)}. Raise keep, or give these windows separate caches"
+                f"{self._format_label(shard.index)}: no space in {self.directory} after {self._room_seconds:g} s "
+                f"(keep={self._keep}): {_describe_users(held_shards, only_copies)}. Raise `keep`, or give each "
+                "window its own "
+                "cache folder"
             )
 
-    def _victims(self, shard: ReleaseShard, only_copies: Collection[int]) -> list[int]:
+    def _choose_victims(self, shard: ReleaseShard, only_copies: Collection[int]) -> list[int]:
         held_indices = {index for shards in self._state.leases().values() for index in shards} | set(only_copies)
-        return victims(
+        return choose_victims(
             self._keep,
-            self.present_shards(),
+            self.find_cached_shards(),
             shard.bytes,
-            held=held_indices,
-            wanted=shard.index,
+            held_shards=held_indices,
+            needed_shard=shard.index,
             shards=len(self._shards),
         )
 
-    def _only_copy(self, index: int) -> str:
+    def _find_missing_source_reason(self, index: int) -> str:
         """Return why an evicted shard could not be downloaded again, or "" if it could."""
         shard = self._shards[index]
-        # Partial files are not a copy of the shard.
+        # Partial files do not count as a copy of the shard.
         if not any(self.path(file).exists() for file in shard.files):
             return ""
         for file in shard.files:
@@ -328,14 +343,14 @@ class Cache:
     def _throw_away(self, index: int) -> None:
         """Move a shard to the trash, which is emptied later. Readers that have it mapped keep its data."""
         shard = self._shards[index]
-        # The verified state is removed first, so that after a kill the remaining files are verified before use.
-        verified = self._state.read_verified()
+        # Remove the verified state first, so that after a kill the remaining files are verified before use.
+        verified = self._state.read_verified_shards()
         if verified.pop(str(index), None) is not None:
-            self._state.write_verified(verified)
+            self._state.write_verified_shards(verified)
         for file in shard.files:
             path = self.path(file)
             if path.exists():
-                self._state.throw_away(path)
+                self._state.move_to_trash(path)
             discard_partial(path)
 
     def _check_space(self, files: Iterable[ReleaseFile], index: int) -> None:
@@ -345,12 +360,12 @@ class Cache:
         free = shutil.disk_usage(self.directory).free
         if needed > free:
             raise TransferError(
-                f"{self._label(index)}: {count_of(needed, 'byte is', 'bytes are')} still to be downloaded, but the "
-                f"disk of {self.directory} has {free} free. Free space there, or keep fewer shards"
+                f"{self._format_label(index)}: the download needs {count_of(needed, 'byte')}, but the disk of "
+                f"{self.directory} has only {free} free. Free space there, or lower `keep`"
             )
 
 
-def _names(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries]
@@ -358,8 +373,12 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _users(held: dict[str, list[int]], only_copies: Collection[int]) -> str:
-    texts = [f"process {name} holds {shards}" for name, shards in held.items() if shards]
+def _format_shards(indices: Collection[int]) -> str:
+    return f"shard{'s' if len(indices) > 1 else ''} {', '.join(map(str, sorted(indices)))}"
+
+
+def _describe_users(held_shards: dict[str, list[int]], only_copies: Collection[int]) -> str:
+    texts = [f"process {name} uses {_format_shards(shards)}" for name, shards in held_shards.items() if shards]
     if only_copies:
-        texts.append(f"{', '.join(map(str, sorted(only_copies)))} cannot be downloaded again")
+        texts.append(f"{_format_shards(only_copies)} cannot be downloaded again")
     return "; ".join(texts) or "the limit is reached"

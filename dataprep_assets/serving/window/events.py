@@ -1,6 +1,6 @@
 """Reports of a window: events of its shards as they happen, and its current status.
 
-Entry points: `WindowEvent`, `WindowStatus`, `tell`.
+Entry points: `WindowEvent`, `WindowStatus`, `notify`.
 """
 
 import logging
@@ -32,9 +32,9 @@ class WindowStatus:
     """Current state of a window.
 
     `active` is the shard in use, `wanted` the shard that `wait` waits for, and `next` the shard that is prefetched;
-    each may be None. `ready` lists the verified ones among these three. This process has downloaded `done_bytes` of
+    each may be None. `ready` lists the verified shards of these three. This process has downloaded `done_bytes` of
     `total_bytes` of the shard `fetching`. `failures` maps each shard to the reason of its last failure, until an
-    attempt succeeds. `gave_up` contains the shards whose attempts are used up.
+    attempt succeeds. `gave_up` contains the shards that have no attempts left.
     """
 
     active: int | None
@@ -51,11 +51,11 @@ class WindowStatus:
 def notify(on_event: OnEvent | None, event: WindowEvent) -> None:
     """Call the user's callback; log any exception that it raises instead of passing it on.
 
-    Training depends on the thread that calls the callback, so errors in user code must not end it.
+    Training depends on the thread that calls the callback, so an error in user code must not stop it.
     """
     if on_event is None:
         return
     try:
         on_event(event)
     except Exception:
-        logger.exception("on_event raised for %s of shard %d", event.kind, event.shard)
+        logger.exception("on_event raised an exception for the event %r of shard %d", event.kind, event.shard)

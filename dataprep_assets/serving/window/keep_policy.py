@@ -8,17 +8,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dataprep_assets.errors import ConfigError, count_of
+from dataprep_assets.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class KeepBytes:
+class CacheLimit:
     """Policy that keeps at most this many bytes of shards in the cache."""
 
     bytes: int
 
 
-Keep = Literal["all"] | int | KeepBytes
+Keep = Literal["all"] | int | CacheLimit
 
 
 def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
@@ -27,44 +27,45 @@ def check_keep(keep: Keep, sizes: Sequence[int]) -> None:
     `sizes` contains the shards' bytes in schedule order.
     """
     several = len(sizes) > 1
-    if isinstance(keep, KeepBytes):
+    if isinstance(keep, CacheLimit):
         needed = max(size + (sizes[(i + 1) % len(sizes)] if several else 0) for i, size in enumerate(sizes))
         if keep.bytes < needed:
-            what = "a shard and the next one, which is downloaded while the first is in use," if several else "a shard"
+            minimum = "the active shard and the next one fit" if several else "every shard fits"
             raise ConfigError(
-                f"keep: {count_of(keep.bytes, 'byte is', 'bytes are')} too few: {what} need up to {needed}. Set at "
-                "least that"
+                f"keep must be at least CacheLimit({needed}), so that {minimum}, not CacheLimit({keep.bytes})"
             )
     elif keep != "all":
         least = 2 if several else 1
-        # `bool` is excluded, because True is also an int.
+        # Exclude `bool`, because True is also an int.
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < least:
-            why = "the active shard and the one being downloaded" if several else "the active shard"
+            reason = "the active shard and the one being downloaded" if several else "the active shard"
             raise ConfigError(
-                f"keep must be 'all', KeepBytes(n), or a number of shards of at least {least} ({why}), not {keep!r}"
+                f"keep must be 'all', CacheLimit(n), or a number of shards of at least {least} ({reason}), not {keep!r}"
             )
 
 
-def fits(keep: Keep, present: Mapping[int, int], size: int) -> bool:
+def has_room(keep: Keep, present: Mapping[int, int], size: int) -> bool:
     """Return whether `keep` allows a shard of `size` bytes in addition to `present` (index → bytes)."""
-    if isinstance(keep, KeepBytes):
+    if isinstance(keep, CacheLimit):
         return sum(present.values()) + size <= keep.bytes
     return keep == "all" or len(present) + 1 <= keep
 
 
-def victims(
-    keep: Keep, present: Mapping[int, int], size: int, *, held: Collection[int], wanted: int, shards: int
+def choose_victims(
+    keep: Keep, present: Mapping[int, int], size: int, *, held_shards: Collection[int], needed_shard: int, shards: int
 ) -> list[int]:
-    """Return the shards of `present` (index → bytes) to evict, in order, so that shard `wanted` fits into `keep`.
+    """Return the shards of `present` (index → bytes) to evict, in order, so that shard `needed_shard` fits into `keep`.
 
-    `wanted` has `size` bytes. Shards that the schedule of `shards` shards needs last after `wanted` are evicted
-    first. Shards in `held` are never evicted, so `wanted` may still not fit afterwards.
+    `needed_shard` has `size` bytes. Shards that the schedule of `shards` shards needs last after `needed_shard` are
+    evicted first. Shards in `held_shards` are never evicted, so `needed_shard` may still not fit afterwards.
     """
-    # `size` already covers partial files of the wanted shard.
-    remaining = {index: held_bytes for index, held_bytes in present.items() if index != wanted}
+    # Leave out the wanted shard, because `size` already covers its partial files.
+    remaining = {index: held_bytes for index, held_bytes in present.items() if index != needed_shard}
     victim_indices: list[int] = []
-    for index in sorted((i for i in remaining if i not in held), key=lambda i: (i - wanted) % shards, reverse=True):
-        if fits(keep, remaining, size):
+    for index in sorted(
+        (i for i in remaining if i not in held_shards), key=lambda i: (i - needed_shard) % shards, reverse=True
+    ):
+        if has_room(keep, remaining, size):
             break
         del remaining[index]
         victim_indices.append(index)

@@ -2,7 +2,7 @@
 
 A folder contains shards of only one release. A restart without a network reads the manifest from this copy.
 
-Entry points: `read_or_kept`, `refuse_published`, `keep_manifest`.
+Entry points: `read_or_restore`, `refuse_published`, `keep_manifest`.
 """
 
 import logging
@@ -15,8 +15,8 @@ from dataprep_assets.serving.window.shared_state import FOLDER, file_mode, locke
 logger = logging.getLogger(__name__)
 
 
-def read_or_kept(place: ReleaseLocation, directory: Path) -> Release:
-    """Return the release published at `place`, or the one in the kept manifest if the store cannot be reached.
+def read_or_restore(place: ReleaseLocation, directory: Path) -> Release:
+    """Return the release published at `place`, or the kept manifest's release if the store cannot be reached.
 
     Raises MissingArtifactError if the store has no manifest, and FormatError if it is damaged. Raises SourceError if
     the store cannot be reached and there is no kept manifest.
@@ -24,7 +24,7 @@ def read_or_kept(place: ReleaseLocation, directory: Path) -> Release:
     kept_path = directory / FOLDER / MANIFEST
     try:
         return read_release(place)
-    # The copy is used only if the store cannot be reached, not if its manifest is missing or damaged.
+    # Use the copy only if the store cannot be reached, not if its manifest is missing or damaged.
     except SourceError as error:
         if not kept_path.is_file():
             raise
@@ -43,8 +43,8 @@ def refuse_published(directory: Path, release: Release) -> None:
         raise ConfigError(f"{path}: not a manifest of this release. Use a different cache folder") from error
     if manifest.digest != release.digest:
         raise ConfigError(
-            f"{directory}: a different release is published there {_pair_of(manifest, release)}. Use a different cache "
-            "folder"
+            f"{directory}: contains a different published release {_describe_pair(manifest, release)}. Use a different "
+            "cache folder"
         )
 
 
@@ -64,10 +64,12 @@ def keep_manifest(directory: Path, release: Release) -> None:
             return
     if manifest.digest != release.digest:
         raise ConfigError(
-            f"{directory}: contains shards of a different release {_pair_of(manifest, release)}. Use a different cache "
-            "folder, or delete it"
+            f"{directory}: contains shards of a different release {_describe_pair(manifest, release)}. Use a "
+            "different cache "
+            "folder, or delete this one"
         )
 
 
-def _pair_of(there: Release, this: Release) -> str:
-    return f"({there.dataset}, {there.digest[:12]}; this one is {this.dataset}, {this.digest[:12]})"
+def _describe_pair(stored_release: Release, release: Release) -> str:
+    stored_name = f"{stored_release.dataset}, {stored_release.digest[:12]}"
+    return f"({stored_name}, not {release.dataset}, {release.digest[:12]})"

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.errors import ConfigError, count_of
-from dataprep_assets.serving.window.keep_policy import Keep, KeepBytes, check_keep, fits, victims
+from dataprep_assets.serving.window.keep_policy import CacheLimit, Keep, check_keep, choose_victims, has_room
 from dataprep_assets.serving.window.release import Release
 
-# The first epoch starts with an empty cache, the second shows the effect of the policy, a third would repeat it.
+# The first epoch starts with an empty cache, and the second shows the effect of the policy. A third would repeat the
+# second.
 _EPOCHS = 2
 
 
@@ -46,14 +47,14 @@ class WindowPlan:
     def summary(self) -> str:
         """Prediction as one sentence."""
         if not self.fits_disk:
-            return f"It does not fit: up to {_size(self.disk_bytes)} are on the disk at a time."
-        start = f"starts after {_time(self.first_wait_seconds)}"
-        fetch_time, turn_time = _time(self.fetch_seconds), _time(self.turn_seconds)
+            return f"The shards do not fit: they need up to {_format_size(self.disk_bytes)} of disk at a time."
+        start = f"starts after {_format_time(self.first_wait_seconds)}"
+        fetch_time, turn_time = _format_time(self.fetch_seconds), _format_time(self.turn_seconds)
         if not self.stalls:
-            return f"Training {start} and never waits: a shard needs {fetch_time}, less than its turn of {turn_time}."
+            return f"Training {start} and never waits: a shard downloads in {fetch_time} and lasts for {turn_time}."
         return (
             f"Training {start} and waits at {self.stalled_swaps} of {count_of(self.swaps, 'swap')}, up to "
-            f"{_time(self.stall_seconds)}: a shard needs {fetch_time}, but its turn is only {turn_time}."
+            f"{_format_time(self.stall_seconds)}: a shard downloads in {fetch_time}, but lasts for only {turn_time}."
         )
 
 
@@ -78,17 +79,17 @@ def plan_window(
     if min(bandwidth, verify_bandwidth) <= 0 or step_seconds < 0 or steps_per_shard < 1:
         raise ConfigError(
             f"plan: bandwidth={bandwidth}, verify_bandwidth={verify_bandwidth}, step_seconds={step_seconds}, "
-            f"steps_per_shard={steps_per_shard}: all must be positive"
+            f"steps_per_shard={steps_per_shard}: all must be greater than 0 (step_seconds may be 0)"
         )
     sizes = [shard.bytes for shard in release.shards_of(prefix)]
     check_keep(keep, sizes)
     turn_seconds = step_seconds * steps_per_shard
     seconds_a_byte = 1 / bandwidth + 1 / verify_bandwidth
-    fetched, max_bytes, turn_bytes = _replay(sizes, keep)
-    # The first download is excluded, because it is the wait at the start and not a stall.
+    fetched_bytes, max_bytes, turn_bytes = _replay(sizes, keep)
+    # Exclude the first download, because it is the wait at the start and not a stall.
     waits = [max(0.0, size * seconds_a_byte - turn_seconds) for size in turn_bytes[1:]]
     largest = max(turn_bytes[1:], default=0)
-    # Verification leaves this much of a turn for the download; if it leaves nothing, no bandwidth is enough.
+    # A turn has this much time for the download after verification. If there is none, no bandwidth is enough.
     download_seconds = turn_seconds - largest / verify_bandwidth
     needed = 0.0 if not largest else largest / download_seconds if download_seconds > 0 else math.inf
     fits_disk = max_bytes <= disk_bytes
@@ -102,52 +103,55 @@ def plan_window(
         stalled_swaps=sum(wait > 0 for wait in waits),
         swaps=len(waits),
         disk_bytes=max_bytes,
-        fetched_bytes=fetched,
+        fetched_bytes=fetched_bytes,
         needed_bandwidth=needed,
         advice=(),
     )
-    advice = _advice(plan, sizes, disk_bytes, step_seconds, seconds_a_byte, keep)
+    advice = _give_advice(plan, sizes, disk_bytes, step_seconds, seconds_a_byte, keep)
     return WindowPlan(**{**vars(plan), "advice": advice})
 
 
 def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
     """Return the downloaded bytes, the maximum bytes on disk, and the downloaded bytes per turn of two epochs."""
     count = len(sizes)
-    present_shards: dict[int, int] = {}
+    find_cached_shards: dict[int, int] = {}
     turn_bytes: list[int] = []
     max_bytes = 0
     for turn_number in range(_EPOCHS * count):
         index, active = turn_number % count, (turn_number - 1) % count
-        if index in present_shards:
+        if index in find_cached_shards:
             turn_bytes.append(0)
             continue
         # In the first turn no shard is in use, but `turn_number - 1` would be the index of the last shard.
         held_indices = {active} if turn_number else set()
-        for victim in victims(keep, present_shards, sizes[index], held=held_indices, wanted=index, shards=count):
-            del present_shards[victim]
-        assert fits(keep, present_shards, sizes[index])
-        present_shards[index] = sizes[index]
-        max_bytes = max(max_bytes, sum(present_shards.values()))
+        for victim in choose_victims(
+            keep, find_cached_shards, sizes[index], held_shards=held_indices, needed_shard=index, shards=count
+        ):
+            del find_cached_shards[victim]
+        assert has_room(keep, find_cached_shards, sizes[index])
+        find_cached_shards[index] = sizes[index]
+        max_bytes = max(max_bytes, sum(find_cached_shards.values()))
         turn_bytes.append(sizes[index])
     return sum(turn_bytes), max_bytes, turn_bytes
 
 
-def _advice(
+def _give_advice(
     plan: WindowPlan, sizes: Sequence[int], disk: int, step_seconds: float, seconds_a_byte: float, keep: Keep
 ) -> tuple[str, ...]:
     sentences = []
     pair = max(size + (sizes[(i + 1) % len(sizes)] if len(sizes) > 1 else 0) for i, size in enumerate(sizes))
     if not plan.fits_disk:
         if pair <= disk:
-            sentences.append(f"Set keep=KeepBytes({disk}): the active shard and the next need {_size(pair)}.")
+            sentences.append(f"Set keep=CacheLimit({disk}): the active shard and the next need {_format_size(pair)}.")
         else:
             sentences.append(
-                f"Use a disk of at least {_size(pair)}, or a release of smaller shards: two are on it at a time."
+                f"Use a disk of at least {_format_size(pair)}, or a release of smaller shards: two are on it at a time."
             )
     if plan.stalls:
         if math.isfinite(plan.needed_bandwidth):
             sentences.append(
-                f"Use at least {_size(plan.needed_bandwidth)}/s of bandwidth (more workers, or a store that is closer)."
+                f"Use at least {_format_size(plan.needed_bandwidth)}/s of bandwidth (more workers, or a store "
+                "that is closer)."
             )
         if step_seconds > 0:
             steps = math.ceil(max(sizes) * seconds_a_byte / step_seconds)
@@ -157,14 +161,14 @@ def _advice(
             )
         if keep != "all" and sum(sizes) <= disk:
             sentences.append("Set keep='all': all shards fit on this disk, so that later epochs download nothing.")
-        elif isinstance(keep, int | KeepBytes) and sum(sizes) > disk:
+        elif isinstance(keep, int | CacheLimit) and sum(sizes) > disk:
             sentences.append(
-                f"Or use a disk of {_size(sum(sizes))} with keep='all': later epochs then download nothing."
+                f"Or use a disk of {_format_size(sum(sizes))} with keep='all': later epochs then download nothing."
             )
     return tuple(sentences)
 
 
-def _size(count: float) -> str:
+def _format_size(count: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
@@ -172,7 +176,7 @@ def _size(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

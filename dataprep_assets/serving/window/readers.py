@@ -62,13 +62,15 @@ class Shard:
         samples = self.tokens.reshape(len(self), self.sequence_length)
         sample_indices = np.asarray(indices, dtype=np.int64)
         if sample_indices.size and not 0 <= sample_indices.min() <= sample_indices.max() < len(self):
-            raise IndexError(f"{self}: samples {sample_indices.min()} to {sample_indices.max()} are out of range")
+            raise IndexError(
+                f"{self}: samples {sample_indices.min()} to {sample_indices.max()}: must be from 0 to {len(self) - 1}"
+            )
         return samples[sample_indices].astype(np.uint32, copy=False)
 
     def _check_shard(self, k: int) -> int:
-        # Negative numbers are rejected, because templar would return an empty or shifted sample for them.
+        # Reject negative numbers, for which templar would return an empty or shifted sample.
         if not 0 <= k < len(self):
-            raise IndexError(f"{self}: sample {k} does not exist")
+            raise IndexError(f"{self}: sample {k} is out of range: must be from 0 to {len(self) - 1}")
         return int(k)
 
 
@@ -95,15 +97,17 @@ def torch_dataset(shard: Shard) -> Any:
     of a DataLoader may be forked or spawned. `was_read` is true if any process has read a sample or its id. Raises
     ConfigError if torch is not installed.
     """
-    return _dataset_class()(shard)
+    return _build_dataset_class()(shard)
 
 
 @cache
-def _dataset_class() -> Any:
+def _build_dataset_class() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise ConfigError("torch_dataset needs PyTorch: pip install torch. Reading a Shard needs only NumPy") from error
+        raise ConfigError(
+            "torch_dataset: torch is not installed. Run `pip install torch`, or use Shard, which needs only NumPy"
+        ) from error
 
     class ShardDataset(torch.utils.data.Dataset):  # type: ignore[misc, type-arg, unused-ignore]
         """Dataset of `torch_dataset`."""
@@ -113,7 +117,7 @@ def _dataset_class() -> Any:
             self._read = mmap.mmap(-1, 1)  # shared with forked workers
 
         def __reduce__(self) -> tuple[Any, ...]:
-            self._read[0] = 1  # a spawned worker receives the dataset in order to read it
+            self._read[0] = 1  # a worker that is spawned with the dataset will read it
             return torch_dataset, (self.shard,)
 
         def __len__(self) -> int:
@@ -121,7 +125,7 @@ def _dataset_class() -> Any:
 
         def __getitem__(self, k: int) -> Any:
             self._read[0] = 1
-            # The sample is copied, because torch has no read-only tensors and the mapped file must not be writable.
+            # Copy the sample, because torch has no read-only tensors and the mapped file must not be writable.
             return torch.from_numpy(np.array(self.shard[k], dtype=np.uint32))
 
         def sample_id(self, k: int) -> int:

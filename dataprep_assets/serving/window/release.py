@@ -5,7 +5,7 @@ length, the dtype and the tokenizer. It contains no time, host or path, so the s
 manifest. `digest` covers everything except the location of the files. The manifest of shards in another owner's bucket
 is stored elsewhere and contains their location.
 
-Entry points: `Release`, `ReleaseShard`, `ReleaseFile`, `read_release`, `locate`, `files_of`.
+Entry points: `Release`, `ReleaseShard`, `ReleaseFile`, `read_release`, `locate_release`, `locate_files`.
 """
 
 import json
@@ -20,16 +20,16 @@ from dataprep_assets.bounds import parse_json
 from dataprep_assets.errors import ConfigError, FormatError, count_of
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
-from dataprep_assets.stores.connect import place_of
+from dataprep_assets.stores.connect import parse_place
 from dataprep_assets.stores.endpoints import allows_http
-from dataprep_assets.stores.files import digest_value, expanded
+from dataprep_assets.stores.files import digest_value, expand_path
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.store import Store, why_not_a_name
+from dataprep_assets.stores.store import Store, explain_invalid_name
 
 MANIFEST = "release.json"
 SCHEMA_VERSION = 1
 _KIND = "npy_shards"
-# A manifest of 14 shards has 10 kB, and one of 100,000 shards has 60 MB.
+# A manifest of 14 shards takes 10 kB, one of 100,000 shards 60 MB.
 _LARGEST = 96 << 20
 
 
@@ -93,26 +93,29 @@ class Release:
         if self.location is not None and not isinstance(self.location, str):
             raise FormatError(f"release of {self.dataset}: location must be a URL or a folder, not {self.location!r}")
         for prefix, shards in self.shards.items():
-            # The prefix becomes a folder in the release and in every cache, and the first part of a shard's name.
-            why = why_not_a_name(prefix) or ("it has a '/'" if "/" in prefix else "")
-            if why:
-                raise FormatError(f"release of {self.dataset}: {prefix!r} is not a prefix of shards: {why}")
+            # Validate the prefix, which becomes a folder in the release and in every cache, and part of each shard's
+            # name.
+            reason = explain_invalid_name(prefix) or ("it has a '/'" if "/" in prefix else "")
+            if reason:
+                raise FormatError(f"release of {self.dataset}: invalid shard prefix {prefix!r}: {reason}")
             for index, shard in enumerate(shards):
                 self._check(prefix, index, shard)
 
     def _check(self, prefix: str, index: int, shard: ReleaseShard) -> None:
         name = f"release of {self.dataset}: shard {index} of {prefix}"
         if shard.index != index:
-            raise FormatError(f"{name} is missing: shard {shard.index} has its position. Publish the release again")
+            raise FormatError(f"{name}: its index is {shard.index}, not {index}. Publish the release again")
         keys = (shard.token_file.key, shard.ids_file.key)
-        # Other keys are rejected, because with them a manifest could write outside a trainer's cache.
-        if keys != (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index)):
+        # Reject other keys, with which a manifest could write outside of a trainer's cache.
+        if keys != (expected_keys := (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index))):
             raise FormatError(
-                f"{name} is listed as {', '.join(keys)}, where readers do not look for it. Publish it again"
+                f"{name}: its files must be {' and '.join(expected_keys)}, not {' and '.join(keys)}. Publish the "
+                "release again"
             )
         if self.sequence_length < 1 or shard.tokens % self.sequence_length or shard.tokens == 0:
             raise FormatError(
-                f"{name} has {count_of(shard.tokens, 'token')}, not whole sequences of {self.sequence_length}"
+                f"{name}: has {count_of(shard.tokens, 'token')}, but must have whole sequences of "
+                f"{self.sequence_length}. Publish the release again"
             )
         sizes = (shard.token_file.bytes, shard.ids_file.bytes)
         expected_sizes = (
@@ -121,8 +124,8 @@ class Release:
         )
         if sizes != expected_sizes:
             raise FormatError(
-                f"{name}: files of {', '.join(map(str, sizes))} bytes, but {shard.tokens} {self.dtype} tokens "
-                f"need {', '.join(map(str, expected_sizes))}"
+                f"{name}: its files have {' and '.join(map(str, sizes))} bytes, but {shard.tokens} {self.dtype} tokens "
+                f"need {' and '.join(map(str, expected_sizes))}. Publish the release again"
             )
 
     @property
@@ -133,8 +136,8 @@ class Release:
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of the manifest's content; it identifies the release at any location."""
-        plain = self._plain()
-        # A copy at a different location is the same release, so checkpoints remain valid for it.
+        plain = self._plain_values()
+        # A copy at a different location is the same release, so checkpoints stay valid for it.
         plain.pop("location", None)
         return digest_value(plain)
 
@@ -143,36 +146,36 @@ class Release:
         shards = self.shards.get(prefix)
         if not shards:
             raise ConfigError(
-                f"the release of {self.dataset} has no shards of {prefix!r}. Available: "
+                f"the release of {self.dataset} has no shards with the prefix {prefix!r}. Available: "
                 f"{', '.join(sorted(self.shards))}"
             )
         return shards
 
-    def _plain(self) -> dict[str, Any]:
+    def _plain_values(self) -> dict[str, Any]:
         plain = {"kind": _KIND, **asdict(self)}
         # Both keys are optional in the format.
         return {name: value for name, value in plain.items() if value or name not in ("sensitive", "location")}
 
     def to_bytes(self) -> bytes:
         """Return the manifest file's content; the same release always gives the same bytes."""
-        value = {**self._plain(), "digest": self.digest}
+        value = {**self._plain_values(), "digest": self.digest}
         return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Self:
+    def from_bytes(cls, data: bytes, location: str) -> Self:
         """Parse the content of a manifest file.
 
-        Raises FormatError, naming `where`, for anything but a complete manifest.
+        Raises FormatError, naming `location`, for anything but a complete manifest.
         """
         try:
             value = parse_json(data, _LARGEST)
             digest, kind = value.pop("digest"), value.pop("kind")
             version = value["schema_version"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
+            raise FormatError(f"{location}: not a release manifest ({error}). Publish the release again") from error
         if kind != _KIND or version != SCHEMA_VERSION:
             raise FormatError(
-                f"{where}: {kind!r} of schema {version} is not supported (only {_KIND!r} of {SCHEMA_VERSION}). Use "
+                f"{location}: {kind!r} of schema {version} is not supported (only {_KIND!r} of {SCHEMA_VERSION}). Use "
                 "the version of dataprep-assets that published it, or publish it again"
             )
         try:
@@ -189,13 +192,14 @@ class Release:
                 for prefix, shards in value["shards"].items()
             }
             release = cls(**value)
-            # Compute the digest inside the `try`, because NaN and lone surrogates can be parsed but have no digest.
+            # Compute the digest inside the `try`, because NaN and lone surrogates can be parsed but not digested.
             actual_digest = release.digest
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise FormatError(f"{where}: not a release manifest ({error}). Publish the release again") from error
+            raise FormatError(f"{location}: not a release manifest ({error}). Publish the release again") from error
         if actual_digest != digest:
             raise FormatError(
-                f"{where}: changed or damaged: its digest is {actual_digest}, not {digest}. Publish the release again"
+                f"{location}: changed or damaged: its digest is {actual_digest}, not {digest}. Publish the release "
+                "again"
             )
         return release
 
@@ -215,12 +219,13 @@ class ReleaseLocation:
         return f"{self.store.url}/{self.base}".rstrip("/")
 
 
-def locate(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
+def locate_release(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
     """Return the location of a release for a folder, a URL, the path or URL of its manifest, or a store.
 
     URLs are `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `https://host/folder` and, for the Hugging Face
     Hub, `hf://datasets/organization/name@revision/folder` (HF_ENDPOINT, HF_TOKEN). Credentials come from each client's
-    own chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). Raises ConfigError for others.
+    own chain, or for S3 and R2 from the R2_DATASET_* variables (see `stores.connect`). Raises ConfigError for any other
+    location.
     """
     if isinstance(release, ReleaseLocation):
         return release
@@ -228,30 +233,32 @@ def locate(release: str | Path | Store | ReleaseLocation) -> ReleaseLocation:
         return ReleaseLocation(release)
     text = str(release)
     if "://" not in text:
-        path = expanded(text)
+        path = expand_path(text)
         return ReleaseLocation(LocalStore(path.parent if path.name == MANIFEST or path.is_file() else path))
     text = text.removesuffix(f"/{MANIFEST}").rstrip("/")
     try:
         parts = urlsplit(text)
-        _ = parts.port  # urlsplit parses the port on access, and raises ValueError
-    except ValueError:  # the message leaves out the URL, because it may contain a secret
-        raise ConfigError("the release's URL is invalid: a bracket is not closed, or the port is invalid") from None
+        _ = parts.port  # urlsplit parses the port only on access, and then raises ValueError
+    except ValueError:  # the message omits the URL, which may contain a secret
+        raise ConfigError(
+            "the release's URL is invalid: a bracket is not closed, or the port is invalid. Correct the URL"
+        ) from None
     if parts.username or parts.password:
         raise ConfigError(
             f"{parts.scheme}://{parts.hostname}: a URL must not contain credentials. Set them in the environment"
         )
     if parts.scheme in ("hf", "http", "https"):
-        # Import this only when needed, because httpx takes longer to import than the rest of the window.
+        # Imported only when needed, because httpx takes longer to import than the rest of the window.
         from dataprep_assets.stores.http import HttpStore, hub_url
     if parts.scheme == "hf":
         url, token = hub_url(text, os.environ), os.environ.get("HF_TOKEN")
         return ReleaseLocation(HttpStore(url, token=token, token_name="HF_TOKEN", allow_http=allows_http(os.environ)))
     if parts.scheme in ("http", "https"):
         return ReleaseLocation(HttpStore(text, allow_http=allows_http(os.environ)))
-    return ReleaseLocation(place_of(text, os.environ, reads=True)())
+    return ReleaseLocation(parse_place(text, os.environ, reads=True)())
 
 
-def files_of(place: ReleaseLocation, release: Release) -> ReleaseLocation:
+def locate_files(place: ReleaseLocation, release: Release) -> ReleaseLocation:
     """Return the location of a release's files, given the location of its manifest.
 
     Raises ConfigError if a manifest that is not on this machine names a different location, because its author could
@@ -261,10 +268,10 @@ def files_of(place: ReleaseLocation, release: Release) -> ReleaseLocation:
         return place
     if not isinstance(place.store, LocalStore):
         raise ConfigError(
-            f"{place}/{MANIFEST}: gives a different location for its files, {release.location}, which only a "
-            "manifest in a local folder may do. Copy the manifest into a folder, or use that location"
+            f"{place}/{MANIFEST}: names a different location for its files ({release.location}), which only a "
+            "manifest in a local folder may do. Copy the manifest into a local folder, or pass that location"
         )
-    return locate(release.location)
+    return locate_release(release.location)
 
 
 def read_release(place: ReleaseLocation) -> Release:
@@ -272,11 +279,11 @@ def read_release(place: ReleaseLocation) -> Release:
 
     Raises MissingArtifactError if there is none, FormatError if it is damaged, and TransferError.
     """
-    where = f"{place}/{MANIFEST}"
+    location = f"{place}/{MANIFEST}"
     data = bytearray()
-    # The size is limited while reading, because the object may be larger than any manifest and would fill the memory.
+    # Limit the size while reading, because a larger object than any manifest would fill the memory.
     for block in place.store.read(place.key(MANIFEST)):
         data += block
         if len(data) > _LARGEST:
-            raise FormatError(f"{where}: not a release manifest: more than {_LARGEST} bytes")
-    return Release.from_bytes(bytes(data), where)
+            raise FormatError(f"{location}: not a release manifest: the file has more than {_LARGEST} bytes")
+    return Release.from_bytes(bytes(data), location)

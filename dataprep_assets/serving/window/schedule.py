@@ -1,7 +1,7 @@
 """Mapping from steps to shards: a pure function of the step, used for start, swap and restart alike.
 
-`shard(step) = (step // steps_per_shard) mod shards`. Any number of shards from one up works. After the last shard the
-first one follows, in the next epoch.
+`shard(step) = (step // steps_per_shard) mod shards`. The number of shards must be at least 1. The last shard is
+followed by the first shard of the next epoch.
 """
 
 from dataclasses import dataclass
@@ -25,22 +25,22 @@ class Schedule:
         if self.steps_per_shard < 1:
             raise ConfigError(f"steps_per_shard must be at least 1, not {self.steps_per_shard}")
 
-    def _turn_at(self, step: int) -> int:
+    def _shard_turn(self, step: int) -> int:
         if step < 0:
-            raise ConfigError(f"step {step} must be at least 0")
+            raise ConfigError(f"step must be at least 0, not {step}")
         return step // self.steps_per_shard
 
     def shard(self, step: int) -> int:
         """Return the shard that this step trains on."""
-        return self._turn_at(step) % self.shards
+        return self._shard_turn(step) % self.shards
 
     def epoch(self, step: int) -> int:
         """Return the number of complete passes over all shards before this step's pass."""
-        return self._turn_at(step) // self.shards
+        return self._shard_turn(step) // self.shards
 
     def swap_step(self, step: int) -> int:
-        """Return the first later step that trains on the next shard (the same shard if there is only one)."""
-        return (self._turn_at(step) + 1) * self.steps_per_shard
+        """Return the first step of the next shard's turn (of the same shard if there is only one)."""
+        return (self._shard_turn(step) + 1) * self.steps_per_shard
 
     def next_shard(self, step: int) -> int:
         """Return the shard after this step's shard."""
@@ -48,7 +48,7 @@ class Schedule:
 
     def sample_steps(self, step: int) -> tuple[int, int]:
         """Return this step's number within its shard's turn, and the number of steps in the turn."""
-        return step - self._turn_at(step) * self.steps_per_shard, self.steps_per_shard
+        return step - self._shard_turn(step) * self.steps_per_shard, self.steps_per_shard
 
     def samples(self, step: int, count: int, *, rank: int = 0, world_size: int = 1) -> NDArray[np.int64]:
         """Return the samples of its shard that a rank trains on in this step: int64, ascending, shape ``(samples,)``.
@@ -62,10 +62,10 @@ class Schedule:
             rank: Rank of this process, from 0.
             world_size: Number of ranks that share a step.
 
-        Raises ConfigError for a rank that is not below `world_size`.
+        Raises ConfigError for a rank that is not less than `world_size`.
         """
         if not 0 <= rank < world_size:
-            raise ConfigError(f"rank {rank} is out of range: {world_size} ranks are counted from 0")
+            raise ConfigError(f"rank {rank} is out of range: must be from 0 to {world_size - 1}")
         number, steps = self.sample_steps(step)
-        # Samples are strided, so that the steps of a turn and the ranks of a step differ by at most one sample.
+        # Stride the samples, so that the steps of a turn and the ranks of a step differ by at most one sample.
         return np.arange(number, count, steps, dtype=np.int64)[rank::world_size]

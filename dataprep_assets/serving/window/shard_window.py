@@ -31,21 +31,21 @@ from dataprep_assets.errors import (
 from dataprep_assets.serving.window.cache import Cache
 from dataprep_assets.serving.window.events import OnEvent, WindowEvent, WindowStatus, notify
 from dataprep_assets.serving.window.keep_policy import Keep, check_keep
-from dataprep_assets.serving.window.kept_manifest import read_or_kept
+from dataprep_assets.serving.window.kept_manifest import read_or_restore
 from dataprep_assets.serving.window.readers import Shard
-from dataprep_assets.serving.window.release import ReleaseLocation, files_of, locate
+from dataprep_assets.serving.window.release import ReleaseLocation, locate_files, locate_release
 from dataprep_assets.serving.window.schedule import Schedule
 from dataprep_assets.serving.window.window_state import WindowState
-from dataprep_assets.stores.files import expanded
+from dataprep_assets.stores.files import expand_path
 from dataprep_assets.stores.retry import RetryPolicy, StoppedError
 from dataprep_assets.stores.store import Store
 
-# With this many characters in the bar, the whole line has fewer than 100.
+# Characters of the bar, with which the whole line has fewer than 100.
 _WIDTH = 30
 
 
 class Bar:
-    """Progress bar `label ███ 42 %  1.2 of 2.9 GB  310 MB/s`, drawn only if `stream` is a terminal.
+    """Progress bar `label ███ 42%  1.2 of 2.9 GB  310 MB/s`, drawn only if `stream` is a terminal.
 
     `total` is in bytes. The default `stream` is standard error.
     """
@@ -63,7 +63,7 @@ class Bar:
         """Add received bytes; a negative number means discarded bytes."""
         self.done += count
         now = time.monotonic()
-        # Draw at most ten times per second, because a remote terminal would otherwise slow down the download.
+        # Draw at most ten times per second, because a slow remote terminal would otherwise delay the download.
         if self._shown and now - self._last > 0.1:
             self._last = now
             self._draw(now)
@@ -105,7 +105,7 @@ class ShardWindow:
       `ReleaseLocation(store, "prefix/")`;
     - `cache_dir`: folder for the shards, shared by the ranks of this machine; created if necessary;
     - `steps_per_shard`: number of steps that each shard is trained on;
-    - `keep`: `"all"`, a number of shards, or `KeepBytes(n)`;
+    - `keep`: `"all"`, a number of shards, or `CacheLimit(n)`;
     - `prefix`: split whose shards are read, such as `train`;
     - `sequence_length`: sequence length of the model; rejected if the release has a different one;
     - `retry`: number of attempts and pauses between them, in addition to the store's own; a waiting swap fails when
@@ -130,32 +130,32 @@ class ShardWindow:
         on_event: OnEvent | None = None,
         room_seconds: float = 3600.0,
     ) -> None:
-        directory = expanded(cache_dir, "cache_dir").absolute()
-        location = locate(release)
-        self.release = read_or_kept(location, directory)
+        directory = expand_path(cache_dir, "cache_dir").absolute()
+        location = locate_release(release)
+        self.release = read_or_restore(location, directory)
         shards = self.release.shards_of(prefix)
         if sequence_length not in (None, self.release.sequence_length):
             raise ConfigError(
                 f"sequence_length={sequence_length}: the release of {self.release.dataset} has samples of "
-                f"{count_of(self.release.sequence_length, 'token')}, whose ids would not match a different length. "
-                "Use that length, or publish a release of the length that you need"
+                f"{count_of(self.release.sequence_length, 'token')}. Use that length, or publish a release with the "
+                "length that you need"
             )
         self.schedule = Schedule(shards=len(shards), steps_per_shard=steps_per_shard)
         check_keep(keep, [shard.bytes for shard in shards])
         self._shards, self._prefix = shards, prefix
         self._retry = retry
         self._on_event = on_event
-        self._cache = Cache(directory, files_of(location, self.release), self.release, prefix, keep, room_seconds)
+        self._cache = Cache(directory, locate_files(location, self.release), self.release, prefix, keep, room_seconds)
         self._cache.attach()
-        # This lock allows one swap at a time. The window's thread never takes it.
+        # Allows one swap at a time. The window's thread never takes this lock.
         self._swapping = threading.RLock()
-        # This condition guards all attributes below, and is notified when any of them changes.
+        # Guards all attributes below. Notified when any of them changes.
         self._changed = threading.Condition()
-        # A swap waits for `_wanted`, and `_next` is prefetched. The thread downloads these two in this order.
+        # The thread first downloads `_wanted`, for which a swap waits, and then `_next`, the prefetch.
         self._active: Shard | None = None
         self._wanted: int | None = None
         self._next: int | None = None
-        # These shards were verified at the last check. They are checked again before use, because files may change.
+        # Shards verified at the last check. They are checked again before use, because files may change.
         self._ready: set[int] = set()
         # `_failures` has each shard's last error until it succeeds; shards in `_gave_up` wait for the next `prepare`.
         self._failures: dict[int, DataprepError] = {}
@@ -164,10 +164,10 @@ class ShardWindow:
         self._fetching: int | None = None
         self._closed = False
         self._ended = False
-        # This process still reads these shards, so they are protected from eviction until they are garbage-collected.
+        # Shards that this process still reads, protected from eviction until they are garbage-collected.
         self._open: weakref.WeakSet[Shard] = weakref.WeakSet()
         self._held: set[int] = set()
-        self._thread = threading.Thread(target=self._run, name="shard-window", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="shard-window", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -196,15 +196,15 @@ class ShardWindow:
                 # After a jump, the prefetch for the old position is replaced by the shard that is needed now.
                 self._next = None
             self._gave_up.pop(index, None)
-            self._forget_changed(index)
-            self._hold()
+            self._forget_changed_shard(index)
+            self._update_lease()
             self._changed.notify_all()
 
     def wait(self, timeout: float | None = None) -> None:
         """Block until the last prepared shard is verified.
 
         Raises the error of the last attempt once all attempts are used up, and TimeoutError after `timeout` seconds.
-        Raises StoppedError if the window was closed, and WorkerDiedError if a bug ended its thread.
+        Raises StoppedError if the window was closed, and WorkerDiedError if a bug stopped its thread.
         """
         with self._changed:
             self._check_open()
@@ -219,7 +219,9 @@ class ShardWindow:
             if index in self._gave_up:
                 raise self._gave_up[index]
             if self._ended:
-                raise WorkerDiedError(f"shard {index}: the window's thread ended (see its log). Open another window")
+                raise WorkerDiedError(
+                    f"shard {index}: the window's download thread ended (see the log). Open a new window"
+                )
             if not is_done:
                 raise TimeoutError(
                     f"shard {index} is not ready after {timeout} s: {self._failures.get(index, 'downloading')}"
@@ -239,16 +241,17 @@ class ShardWindow:
                     shard = self._cache.open(index)
                 except (CorruptSourceError, FileNotFoundError) as error:
                     # The shard changed or was removed after verification, so it is downloaded again before use.
-                    self._say("refused", index, str(error))
+                    self._emit_event("refused", index, str(error))
                     with self._changed:
                         self._ready.discard(index)
                     continue
                 with self._changed:
-                    # If the window was closed meanwhile, it has no lease, and other processes may evict the shard.
+                    # Raise if the window was closed meanwhile: it has no lease then, so other processes may evict the
+                    # shard.
                     self._check_open()
                     self._active, self._wanted = shard, None
                     self._open.add(shard)
-                self._say("swapped", index, f"shard {index} is active from step {step}")
+                self._emit_event("swapped", index, f"shard {index} is active from step {step}")
             self._prefetch(step)
             return self._active
 
@@ -311,62 +314,62 @@ class ShardWindow:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ConfigError("the window is closed. Open another one")
+            raise ConfigError("the window is closed. Open a new one")
 
     def _needed_shards(self) -> set[int]:
         indices = {self._wanted, self._next, self._active.index if self._active is not None else None}
         return {index for index in indices if index is not None}
 
-    def _hold(self) -> None:
+    def _update_lease(self) -> None:
         """Update the lease with the shards that this process needs or still reads. Requires `_changed`."""
         held_indices = self._needed_shards() | {shard.index for shard in self._open}
-        # After `close` there is no lease to write, but a thread that hung in a transfer may still get here.
+        # After `close`, do not write a lease. A thread that hung in a transfer may still get here.
         if held_indices != self._held and not self._closed:
             self._cache.hold(held_indices)
             self._held = held_indices
 
-    def _forget_changed(self, index: int) -> None:
+    def _forget_changed_shard(self, index: int) -> None:
         if index in self._ready and not self._cache.is_verified(index):
             self._ready.discard(index)
 
     def _prefetch(self, step: int) -> None:
-        following = self.schedule.next_shard(step)
+        next_shard = self.schedule.next_shard(step)
         with self._changed:
             active = self._active
             # With a single shard, the next shard is the active one.
-            next_index = None if active is None or following == active.index else following
+            next_index = None if active is None or next_shard == active.index else next_shard
             if next_index != self._next:
                 self._next = next_index
                 if next_index is not None:
-                    self._forget_changed(next_index)
-            self._hold()
+                    self._forget_changed_shard(next_index)
+            self._update_lease()
             self._changed.notify_all()
 
-    def _todo(self) -> int | None:
+    def _find_next_download(self) -> int | None:
         for index in (self._wanted, self._next):
             if index is not None and index not in self._ready and index not in self._gave_up:
                 return index
         return None
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            self._work()
+            self._download_until_closed()
         finally:
-            # This also runs after a bug ended the thread, so that no caller waits forever.
+            # Runs even if a bug stopped the thread, so that no caller waits forever.
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
 
-    def _work(self) -> None:
+    def _download_until_closed(self) -> None:
         while True:
             with self._changed:
-                while not self._closed and self._todo() is None:
-                    # Readers end without notice, so shards that only they used are checked periodically.
+                while not self._closed and self._find_next_download() is None:
+                    # Check periodically for shards that only readers used, because readers end without notice.
                     self._changed.wait(_RELEASE_SECONDS if self._held - self._needed_shards() else None)
-                    self._hold()
+                    self._update_lease()
                 if self._closed:
                     return
-                index = self._todo()
+                index = self._find_next_download()
             if index is not None:
                 self._ensure(index)
 
@@ -374,7 +377,7 @@ class ShardWindow:
         """Try until the shard is verified or no longer needed, or a waiting swap has used up its attempts."""
         tries = failures = 0
         while True:
-            if self._is_over(index):
+            if self._is_stale(index):
                 return
             try:
                 self._fetch(index)
@@ -383,12 +386,12 @@ class ShardWindow:
             except (DataprepError, OSError) as error:
                 failure = error if isinstance(error, DataprepError) else SourceError(f"shard {index}: {error}")
                 failures += 1
-                # Failures of a prefetch do not count, because no swap waits for it yet.
+                # A prefetch's failures do not count, because no swap waits for it yet.
                 tries += self._wanted == index
                 if self._report_failure(index, failure, tries, failures):
                     return
             else:
-                self._say("ready", index, f"shard {index} is verified")
+                self._emit_event("ready", index, f"shard {index} is verified")
                 with self._changed:
                     self._failures.pop(index, None)
                     self._ready.add(index)
@@ -402,25 +405,25 @@ class ShardWindow:
 
         def progress(count: int) -> None:
             # Raising an exception here is the only way to stop a transfer.
-            if self._is_over(index):
+            if self._is_stale(index):
                 raise StoppedError(f"shard {index} is no longer needed")
             bar.add(count)
 
         def waits_in_vain() -> bool:
-            # Each call updates the lease, because a reader of this process may end while the shard waits for room.
+            # Update the lease at each call, because a reader of this process may end while the shard waits for room.
             with self._changed:
-                self._hold()
-                return self._is_over(index)
+                self._update_lease()
+                return self._is_stale(index)
 
         try:
-            self._say("fetching", index, f"downloading shard {index} unless it is in the cache")
-            self._cache.ensure(index, progress=progress, stopped=waits_in_vain, note=self._say)
+            self._emit_event("fetching", index, f"downloading shard {index} (if it is not in the cache)")
+            self._cache.ensure(index, progress=progress, stopped=waits_in_vain, note=self._emit_event)
         finally:
             bar.close()
             with self._changed:
                 self._bar, self._fetching = None, None
 
-    def _is_over(self, index: int) -> bool:
+    def _is_stale(self, index: int) -> bool:
         return self._closed or index not in (self._wanted, self._next)
 
     def _report_failure(self, index: int, error: DataprepError, tries: int, failures: int) -> bool:
@@ -428,7 +431,9 @@ class ShardWindow:
         # A ConfigError is final, because a retry does not fix missing room or a setting of the store.
         is_last = tries == self._retry.attempts or isinstance(error, ConfigError)
         urgent = self._wanted == index
-        tried = f"try {tries} of {self._retry.attempts} failed" if urgent else f"prefetch failed ({failures})"
+        tried = (
+            f"attempt {tries} of {self._retry.attempts} failed" if urgent else f"prefetch failed (failure {failures})"
+        )
         logger.error("shard %d: %s: %s", index, tried, error)
         notify(
             self._on_event, WindowEvent(kind="gave_up" if is_last else "failed", shard=index, detail=tried, error=error)
@@ -442,9 +447,9 @@ class ShardWindow:
             pause = self._retry.delay(failures, None)
             with self._changed:
                 # The pause of a prefetch ends when a swap starts waiting for this shard.
-                self._changed.wait_for(lambda: self._is_over(index) or (not urgent and self._wanted == index), pause)
+                self._changed.wait_for(lambda: self._is_stale(index) or (not urgent and self._wanted == index), pause)
         return is_last
 
-    def _say(self, kind: str, index: int, detail: str) -> None:
+    def _emit_event(self, kind: str, index: int, detail: str) -> None:
         logger.log(logging.WARNING if kind in ("refused", "kept") else logging.INFO, "%s", detail)
         notify(self._on_event, WindowEvent(kind=kind, shard=index, detail=detail))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@
   keeps a kernel lock (flock) on the file, so the lease of a killed process has no effect.
 * `fetch/<shard>`: locked by the process that downloads this shard; if it dies, another process can take over.
 * `trash/`: evicted files to remove. Removing a large file takes a while and needs no lock.
-* `lock`: held for every change of the files above, and never during a transfer or a request to a store.
+* `lock`: held for every change to the files above, and never during a transfer or a request to a store.
 
 Entry points: `SharedState`, `file_mode`, `make_folder`, `locked_file`, `replace_file`.
 """
@@ -23,10 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.stores.files import make_private_folder
-from dataprep_assets.stores.locks import own_file, try_lock
+from dataprep_assets.stores.locks import open_own_file, try_lock
 
 FOLDER = ".window"
 """Folder for the window's own files in a cache; all other files are shards, or files of other programs."""
@@ -34,7 +34,7 @@ FOLDER = ".window"
 POLL_SECONDS = 0.05
 """Interval between checks for another process: much shorter than a download, and much longer than a check."""
 
-# A lease of a million shards would have 8 MB, but no process needs more than a few shards.
+# A lease of a million shards would take 8 MB, but no process needs more than a few shards.
 _LARGEST_LEASE_BYTES = 1 << 20
 
 
@@ -48,7 +48,7 @@ class SharedState:
         self._folder = directory / FOLDER / prefix
         self._sensitive = sensitive
         self._mode = file_mode(sensitive)
-        # The suffix is random, because a process may have several windows on a folder and process ids are reused.
+        # A random suffix, because a process may have several windows on a folder and process ids are reused.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lease: int | None = None
 
@@ -56,21 +56,21 @@ class SharedState:
 
     def attach(self) -> None:
         """Create an empty lease, and remove dead processes' leases and the files left in the trash."""
-        # The folder's lock prevents other processes from mistaking the new, unlocked lease for a dead process's.
+        # Hold the folder's lock, so that no other process mistakes the new, unlocked lease for a dead process's.
         with self.locked():
             path = self._folder / "ranks" / self._name
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
             fcntl.flock(self._lease, fcntl.LOCK_EX)
             self._write_lease([])
-            # This call removes the leases of dead processes.
+            # removes the leases of dead processes
             self.leases()
         # Empty the trash without the lock, so that no process waits while large files are removed.
         self.empty_trash()
 
     def make_folders(self) -> None:
         """Create the cache folder and its state folders; for sensitive data, restrict existing ones to their owner."""
-        own = [self._folder / name for name in ("ranks", "fetch", "trash")]
-        for folder in (self._folder.parent.parent, self._folder.parent, self._folder, *own):
+        own_folders = [self._folder / name for name in ("ranks", "fetch", "trash")]
+        for folder in (self._folder.parent.parent, self._folder.parent, self._folder, *own_folders):
             make_folder(folder, self._sensitive)
 
     def detach(self) -> None:
@@ -91,7 +91,7 @@ class SharedState:
         assert self._lease is not None, "attach first"
         data = json.dumps(shards).encode()
         # Write in place, because the lock is on this inode. Leases are read only under the folder's lock, so a reader
-        # never sees a partial write of a living process, and the lease of a killed process is ignored.
+        # never sees a living process's partial write, and a killed process's lease is ignored.
         os.ftruncate(self._lease, 0)
         os.pwrite(self._lease, data, 0)
 
@@ -99,12 +99,12 @@ class SharedState:
         """Return each process (`pid-…`) with its shards, and remove dead processes' leases; call it under `locked`."""
         leases = {}
         for path in sorted((self._folder / "ranks").iterdir()):
-            descriptor = own_file(path, os.O_RDWR)
+            descriptor = open_own_file(path, os.O_RDWR)
             try:
                 if path.name != self._name and try_lock(descriptor):
                     path.unlink()
                 else:
-                    leases[path.name] = _lease(path, os.pread(descriptor, _LARGEST_LEASE_BYTES, 0))
+                    leases[path.name] = _parse_lease(path, os.pread(descriptor, _LARGEST_LEASE_BYTES, 0))
             finally:
                 os.close(descriptor)
         return leases
@@ -113,39 +113,42 @@ class SharedState:
 
     @contextmanager
     def fetching(self, index: int) -> Iterator[bool]:
-        """Yield whether this process is the one that downloads the shard, for the duration of the block."""
-        # The file is never removed, because two processes could then lock two different files with this name.
-        descriptor = own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT, self._mode)
-        mine = try_lock(descriptor)
+        """Yield whether this process downloads the shard, for the duration of the block."""
+        # Never remove the file, because two processes could then lock two different files of this name.
+        descriptor = open_own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT, self._mode)
+        is_owner = try_lock(descriptor)
         try:
-            yield mine
+            yield is_owner
         finally:
-            if mine:
+            if is_owner:
                 # Unlock explicitly, for the reason given in `locked_file`.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     # --- verified shards
 
-    def read_verified(self) -> dict[str, Any]:
+    def read_verified_shards(self) -> dict[str, Any]:
         """Return size, inode and modification time of each verified shard's files, by shard number (as text)."""
         try:
-            value = json_of((self._folder / "state.json").read_bytes())
+            value = load_untrusted_json((self._folder / "state.json").read_bytes())
         except FileNotFoundError:
             return {}
         except ValueError:
             return {}  # the file is damaged, so everything is verified again
         return value if isinstance(value, dict) else {}
 
-    def write_verified(self, verified: dict[str, Any]) -> None:
-        """Replace the result of `read_verified`. Call it under `locked`, which must also cover the preceding read."""
+    def write_verified_shards(self, verified: dict[str, Any]) -> None:
+        """Replace the result of `read_verified_shards`.
+
+        Call this under `locked`, which must also cover the preceding read.
+        """
         replace_file(self._folder / "state.json", json.dumps(verified, sort_keys=True).encode(), self._mode)
 
     # --- trash
 
-    def throw_away(self, path: Path) -> None:
+    def move_to_trash(self, path: Path) -> None:
         """Move a file to the trash; `empty_trash` frees its space. A process that has it mapped keeps its data."""
-        # The name is unique, because the shard may be downloaded and evicted again before the trash is emptied.
+        # Use a unique name, because the shard may be downloaded and evicted again before the trash is emptied.
         os.replace(path, self._folder / "trash" / f"{path.name}-{secrets.token_hex(4)}")
 
     def empty_trash(self) -> None:
@@ -160,19 +163,19 @@ class SharedState:
         return locked_file(self._folder / "lock", self._mode)
 
 
-def _lease(path: Path, data: bytes) -> list[int]:
+def _parse_lease(path: Path, data: bytes) -> list[int]:
     """Parse the content of a lease; raise IntegrityError for content that this code never writes.
 
     The process that holds its lock is alive, so the lease can be neither removed nor treated as empty.
     """
     try:
-        value = json_of(data or b"[]")
+        value = load_untrusted_json(data or b"[]")
     except ValueError:
         value = None
     if not isinstance(value, list) or not all(type(shard) is int and shard >= 0 for shard in value):
         raise IntegrityError(
-            f"{path}: not the lease of a process, although a process has locked it. End that process and remove the "
-            "file, or use a different cache folder"
+            f"{path}: invalid lease file, which a running process has locked. Stop that process and remove the file, "
+            "or use a different cache folder"
         )
     return value
 
@@ -180,7 +183,7 @@ def _lease(path: Path, data: bytes) -> list[int]:
 @contextmanager
 def locked_file(path: Path, mode: int) -> Iterator[None]:
     """Hold the kernel's lock on this file for the block; the file is created with `mode` if it does not exist."""
-    with open(path, "ab", opener=partial(own_file, mode=mode)) as lock:
+    with open(path, "ab", opener=partial(open_own_file, mode=mode)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield
@@ -209,6 +212,6 @@ def replace_file(path: Path, data: bytes, mode: int) -> None:
     is synced, because a swap must not wait for the disk; data damaged by a power failure is verified again.
     """
     draft = path.with_name(f"{path.name}.new")
-    with open(draft, "wb", opener=partial(own_file, mode=mode)) as file:
+    with open(draft, "wb", opener=partial(open_own_file, mode=mode)) as file:
         file.write(data)
     os.replace(draft, path)

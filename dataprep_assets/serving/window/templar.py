@@ -27,7 +27,7 @@ from typing import Any, Never, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dataprep_assets.bounds import json_of
+from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import ConfigError, CorruptSourceError, MissingArtifactError, SourceError
 from dataprep_assets.formats import sample_ids
 from dataprep_assets.serving.window.cache import SAMPLED_IDS
@@ -35,7 +35,7 @@ from dataprep_assets.serving.window.keep_policy import Keep
 from dataprep_assets.serving.window.readers import Shard, torch_dataset
 from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation
 from dataprep_assets.serving.window.shard_window import ShardWindow
-from dataprep_assets.stores.connect import S3Place, s3_endpoint
+from dataprep_assets.stores.connect import S3Address, s3_endpoint
 from dataprep_assets.stores.endpoints import allows_http
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import ObjectInfo, Progress, ReadOnlyStore, Store
@@ -43,37 +43,37 @@ from dataprep_assets.stores.store import ObjectInfo, Progress, ReadOnlyStore, St
 T = TypeVar("T")
 
 
-class Mirrors(ReadOnlyStore):
+class MirrorStore(ReadOnlyStore):
     """Read-only store over several stores with the same objects under the same keys."""
 
     def __init__(self, stores: Sequence[Store]) -> None:
         if not stores:
-            raise ConfigError("mirrors: at least one store is needed")
+            raise ConfigError("mirrors: no store was passed. Pass at least one")
         self._stores, self._next, self._lock = tuple(stores), 0, threading.Lock()
 
     @property
     def url(self) -> str:
         return self._stores[0].url
 
-    def _read_from_first_available(self, ask: Callable[[Store], T]) -> T:
+    def _read_from_first_available(self, read_store: Callable[[Store], T]) -> T:
         with self._lock:
             start = self._next
             self._next = (start + 1) % len(self._stores)
-        # The last store is asked outside the loop, because its answer or error is returned if all others fail.
+        # Try the last store outside of the loop, because its response or error is returned if all others fail.
         for store in (*self._stores[start:], *self._stores[:start])[:-1]:
             try:
-                return ask(store)
-            # StoppedError is a TransferError, but the caller requested the stop, so no other store may be tried.
+                return read_store(store)
+            # StoppedError is a TransferError, but the caller requested the stop, so try no other store.
             except StoppedError:
                 raise
             except (ConfigError, SourceError, MissingArtifactError):
                 continue
-        return ask(self._stores[start - 1])
+        return read_store(self._stores[start - 1])
 
     def head(self, key: str) -> ObjectInfo | None:
         def ask(store: Store) -> ObjectInfo:
             if (info := store.head(key)) is None:
-                # A mirror without the object is skipped, like one that cannot be reached.
+                # Skip a mirror without the object, like one that cannot be reached.
                 raise MissingArtifactError(key)
             return info
 
@@ -83,7 +83,7 @@ class Mirrors(ReadOnlyStore):
             return None
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        # The listing is completed first, because a store that fails halfway would already have yielded some keys.
+        # Complete the listing first, because a store that fails halfway would already have yielded some keys.
         return iter(self._read_from_first_available(lambda store: [*store.list(prefix)]))
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
@@ -98,7 +98,7 @@ class Mirrors(ReadOnlyStore):
         )
 
     def _refuse(self) -> Never:
-        raise ConfigError(f"{self.url} and its mirrors can only be read. Write to each of them")
+        raise ConfigError(f"{self.url} and its mirrors are read-only. Write to each store directly")
 
 
 __all__ = ["ShardedDatasetManager", "SharedShardedDataset"]
@@ -141,10 +141,10 @@ class ShardedDatasetManager:
         self.comms, self.token_dtype, self.file_prefix = comms, token_dtype, file_prefix
         self.shard_index = 0
         self.active_dataset: Any = None
-        folder = cache_dir if cache_dir is not None else _folder()
+        folder = cache_dir if cache_dir is not None else _shards_folder()
         # A step of this window is a shard's whole turn, because the trainer decides when the turn ends.
         self.window = ShardWindow(
-            _from_environment(Path(folder)) if release is None else release,
+            _location_from_environment(Path(folder)) if release is None else release,
             folder,
             1,
             keep=keep,
@@ -168,8 +168,8 @@ class ShardedDatasetManager:
     async def swap_datasets(self) -> int:
         """Make the next shard active and return its number. Blocks only if it is not ready.
 
-        A shard stays active until a sample of it is read. This is needed because a miner or validator that starts at a
-        step where shards change initializes that step's shard and then swaps, and one that skips a window swaps again.
+        A shard stays active until a sample of it is read. Extra swaps therefore skip no shard. A miner that starts
+        where shards change swaps right after initializing, and one that skips a window swaps twice.
         """
         if self.active_dataset is None or self.active_dataset.was_read:
             self.shard_index = (self.shard_index + 1) % self.max_dataset_idx
@@ -178,7 +178,7 @@ class ShardedDatasetManager:
 
     async def _activate(self) -> None:
         shard = await self.window.swap_async(self.shard_index)
-        # The old dataset and its shard are freed when the trainer's loader drops them.
+        # The old dataset and its shard are freed when the trainer's loader releases them.
         self.active_dataset = torch_dataset(shard)
 
     def close(self) -> None:
@@ -234,10 +234,12 @@ class SharedShardedDataset:
             ids_path=Path(self.ids_file),
             sequence_length=sequence_length,
         )
-        # Without a manifest, only the ids show whether the two files belong together.
-        if wrong := sample_ids.differing(shard.tokens, shard.sample_ids, sequence_length, sample=SAMPLED_IDS):
+        # Without a manifest, only the ids show whether both files belong together.
+        if wrong_samples := sample_ids.find_differing(
+            shard.tokens, shard.sample_ids, sequence_length, sample=SAMPLED_IDS
+        ):
             raise CorruptSourceError(
-                f"{self.ids_file}: ids of samples {', '.join(map(str, wrong[:4]))} do not match the tokens in "
+                f"{self.ids_file}: ids of samples {', '.join(map(str, wrong_samples[:4]))} do not match the tokens in "
                 f"{self.tokens_file}: wrong sequence length, or ids of another shard. Download both again"
             )
         self.total_samples = len(shard)
@@ -248,8 +250,8 @@ class SharedShardedDataset:
         shard_index: int, custom_path: str | os.PathLike[str] | None = None, file_prefix: str = "train"
     ) -> tuple[str, str]:
         """Return the paths of a shard's tokens and ids in a folder, by default DATASET_BINS_PATH."""
-        folder = Path(custom_path or _folder())
-        # As in the original, the name of the ids file has no prefix.
+        folder = Path(custom_path or _shards_folder())
+        # As in templar, the ids file's name has no prefix.
         tokens, ids = f"{file_prefix}_{shard_index:06d}.npy", f"sample_ids_{shard_index:06d}.bin"
         return str(folder / tokens), str(folder / ids)
 
@@ -268,10 +270,10 @@ def _require_samples(token_dtype: npt.DTypeLike, rank: int, world_size: int) -> 
     if np.dtype(token_dtype) != np.uint32:
         raise ConfigError(f"token_dtype must be uint32, the type of samples, not {np.dtype(token_dtype)}")
     if not 0 <= rank < world_size:
-        raise ConfigError(f"rank {rank} is out of range: {world_size} ranks are counted from 0")
+        raise ConfigError(f"rank {rank} is out of range: must be from 0 to {world_size - 1}")
 
 
-def _folder() -> str:
+def _shards_folder() -> str:
     """Return DATASET_BINS_PATH: the folder of the shards on disk and in the bucket."""
     if not (folder := os.environ.get("DATASET_BINS_PATH")):
         raise ConfigError(
@@ -280,17 +282,17 @@ def _folder() -> str:
     return folder
 
 
-def _from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
+def _location_from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
     """Return the manifest in the folder of the shards if it exists, else the location that the original uses.
 
     Raises ConfigError naming the variables that are not set.
     """
     if (manifest := on_disk / MANIFEST).is_file():
         return manifest
-    # The variable is both a local folder and a prefix of keys, which have no leading or trailing slashes.
-    prefix = _folder().strip("/")
+    # The variable is both a local folder and a key prefix, which has no slashes at its ends.
+    prefix = _shards_folder().strip("/")
     if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
-        return ReleaseLocation(Mirrors([bucket_place() for bucket_place in _list_buckets(prefix)]))
+        return ReleaseLocation(MirrorStore([bucket_place() for bucket_place in _list_buckets(prefix)]))
     if not (bucket := os.environ.get("R2_DATASET_BUCKET_NAME")):
         raise ConfigError(
             "R2_DATASET_BUCKET_NAME is not set. Set it to the bucket of the shards, or pass release and cache_dir"
@@ -298,20 +300,20 @@ def _from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
     return f"s3://{bucket}/{prefix}"
 
 
-def _list_buckets(prefix: str) -> list[S3Place]:
+def _list_buckets(prefix: str) -> list[S3Address]:
     """Return the buckets of R2_DATASET_BUCKET_LIST, in the original's format (`src/tplr/config.py`).
 
     Raises ConfigError without repeating a secret.
     """
     bucket_places = []
     try:
-        buckets = json_of(os.environ["R2_DATASET_BUCKET_LIST"])
+        buckets = load_untrusted_json(os.environ["R2_DATASET_BUCKET_LIST"])
         for bucket in buckets:
             keys = bucket["credentials"]["read"]
             # Each bucket has its own account, unless DATAPREP_ENDPOINT_URL sets one endpoint for all.
             account = {"R2_DATASET_ACCOUNT_ID": str(bucket["account_id"])}
             bucket_places.append(
-                S3Place(
+                S3Address(
                     bucket=bucket["name"],
                     prefix=prefix,
                     endpoint_url=s3_endpoint({**os.environ, **account}),
@@ -323,6 +325,6 @@ def _list_buckets(prefix: str) -> list[S3Place]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             "R2_DATASET_BUCKET_LIST: must be a JSON list of buckets, each with account_id, name, and credentials with "
-            f"read: access_key_id and secret_access_key ({type(error).__name__} in number {len(bucket_places) + 1})"
+            f"read: access_key_id and secret_access_key ({type(error).__name__} in bucket {len(bucket_places) + 1})"
         ) from None
     return bucket_places

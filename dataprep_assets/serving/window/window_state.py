@@ -1,6 +1,6 @@
 """Position of a training run in a release for its checkpoint: exact, and independent of the number of ranks.
 
-Steps count over the whole run, so they are the same on every rank. `Schedule.samples` returns the samples of a rank.
+Steps count across the whole run, so they are the same on every rank. `Schedule.samples` returns the samples of a rank.
 """
 
 from collections.abc import Mapping
@@ -34,20 +34,22 @@ class WindowState:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Return the state for a value of `to_json`; raise ConfigError if it is not the state of a window."""
         names = {field.name: field.type for field in fields(cls)}
-        # `type` instead of `isinstance`, because `true` as a step would otherwise pass for 1.
+        # Compare exact types, because `isinstance` would accept `true` as step 1.
         if set(value) != set(names) or any(type(value[name]) is not kind for name, kind in names.items()):
             raise ConfigError(
-                f"not the state of a window: it has the keys {', '.join(sorted(map(str, value)))}, expected "
-                f"{', '.join(sorted(names))}"
+                f"not the state of a window: has the keys {', '.join(sorted(map(str, value)))}, expected "
+                f"{', '.join(sorted(names))} with strings and whole numbers. Pass a value of `to_json`"
             )
         return cls(**value)
 
     def check(self, other: "WindowState") -> None:
         """Raise ConfigError, naming the differences, if the other window would not continue with the same shards."""
         own_values, other_values = asdict(self), asdict(other)
-        if wrong := [name for name, value in own_values.items() if other_values[name] != value]:
-            differences = "; ".join(f"{name} {other_values[name]}, the state has {own_values[name]}" for name in wrong)
+        if wrong_names := [name for name, value in own_values.items() if other_values[name] != value]:
+            differences = "; ".join(
+                f"{name} is {other_values[name]}, but {own_values[name]} in the state" for name in wrong_names
+            )
             raise ConfigError(
-                f"this window cannot resume from that state: {differences}. Use the release, the prefix and the "
+                f"the window cannot resume from this state: {differences}. Use the release, the prefix and the "
                 "steps_per_shard that the run began with"
             )
