@@ -1,8 +1,8 @@
 """Template of `dataprep init`: a project of Dagster's `dg` with a small dataset, and the settings of its instance.
 
-`package/` becomes the package of the project. In its files, `NAME` becomes the project's name, and `SAMPLE` the
-dataset. The dataset is a copy of a sample of this package, together with the samples that it reads. No sample needs a
-network.
+`package/` becomes the package of the project. In its files, `NAME` becomes the project's name, `SAMPLE` the dataset,
+`SAMPLES` the dataset with its inputs, and `SCAFFOLD` the command that declares another dataset of its kind. The dataset
+is a copy of a sample of this package, together with the samples that it reads. No sample needs a network.
 """
 
 import keyword
@@ -28,6 +28,7 @@ class Sample(Enum):
     CHATS = "chats"
     NOTES = "notes"
     BLEND = "blend"
+    PAIRS = "pairs"
     RL = "rl"
     RELEASE = "release"
     DUPLICATES = "duplicates"
@@ -41,6 +42,14 @@ class Sample(Enum):
         return _DATASETS.get(self, (f"sample_{self.value}",))
 
     @property
+    def scaffold(self) -> str:
+        """The command that declares a dataset of the sample's component."""
+        # imported here, because this module is also loaded for `dataprep --help`
+        from dataprep_assets.declarations import read_component
+
+        return scaffold_command(str(read_component(_SAMPLES / self.datasets[-1] / "defs.yaml")))
+
+    @property
     def missing_extra(self) -> str | None:
         """The extra that the sample needs and that is not installed, if any."""
         module, extra = _EXTRAS.get(self, ("", ""))
@@ -50,6 +59,7 @@ class Sample(Enum):
 _DATASETS = {
     Sample.CHATS: ("sample_blend_sft",),
     Sample.BLEND: ("sample_blend_pretrain",),
+    Sample.PAIRS: ("sample_blend_pairs",),
     Sample.RL: ("sample_blend_rl",),
     Sample.REPLAY: ("sample_notes", "sample_replay", "sample_notes_replay_combined"),
     Sample.SCHEDULE: ("sample_corpus", "sample_schedule"),
@@ -60,6 +70,22 @@ _EXTRAS = {
     Sample.DUPLICATES: ("rensa", "duplicates"),
 }
 """The module that a sample imports, and the extra that installs it."""
+_NEW_NAMES = {
+    "TokenizedCorpus": "my_corpus",
+    "PackedCohorts": "my_notes",
+    "CombinedCohorts": "my_mixture",
+    "TrainingBlend": "my_blend",
+    "ShardRelease": "my_release",
+    "TrainingSchedule": "my_schedule",
+    "TaskMigration": "my_tasks",
+}
+"""Component → the name of a new dataset in the commands that are shown."""
+
+
+def scaffold_command(component: str = "TokenizedCorpus") -> str:
+    """Return the command that declares a new dataset of a component, with every key explained."""
+    name = _NEW_NAMES.get(component)
+    return f"dg scaffold defs dataprep_assets.components.{component} {name}" if name else scaffold_command()
 
 
 def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
@@ -68,59 +94,64 @@ def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
     Raises ConfigError if the folder is not empty, or if no package can have its name.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"{target}: exists already and is not empty. Name a new folder")
+        raise ConfigError(f"{target}: already exists and is not empty. Choose a new folder")
     name = re.sub(r"\W", "_", target.resolve().name).strip("_").lower()
     if not name.isidentifier():
-        raise ConfigError(f"{target}: no package can be called {name!r}. Begin the folder's name with a letter")
-    if (owner := _owner_of(name)) is not None:
-        raise ConfigError(f"{target}: {name} is {owner}. Choose another name, such as {name}_data")
+        raise ConfigError(
+            f"{target}: {name!r} is not a valid name for a Python package. Begin the folder's name with a letter"
+        )
+    if (owner := _find_name_owner(name)) is not None:
+        raise ConfigError(f"{target}: {name} is {owner}. Choose a different name, such as {name}_data")
     target.mkdir(parents=True, exist_ok=True)
     for relative in _TO_FILL:
         text = (TEMPLATE / relative).read_text(encoding="utf-8").replace("NAME", name)
-        text = text.replace("SAMPLE", sample.datasets[-1])
-        written = target / relative.replace("package/", f"{name}/")
-        written.parent.mkdir(parents=True, exist_ok=True)
-        written.write_text(text, encoding="utf-8")
+        text = text.replace("SAMPLES", " ".join(sample.datasets)).replace("SAMPLE", sample.datasets[-1])
+        text = text.replace("SCAFFOLD", sample.scaffold)
+        output_path = target / relative.replace("package/", f"{name}/")
+        output_path.parent.mkdir(parents=True, exist_ok=True)
+        output_path.write_text(text, encoding="utf-8")
     shutil.copyfile(TEMPLATE / "gitignore", target / ".gitignore")
     (target / ".dagster").mkdir(mode=0o700)  # it contains the runs, logs and events of every dataset
     shutil.copyfile(TEMPLATE / "dagster.yaml", target / ".dagster" / "dagster.yaml")
     defs = target / name / "defs"
     defs.mkdir()
     (defs / "__init__.py").touch()
-    for dataset in _folders(sample.datasets):
+    for dataset in _list_folders(sample.datasets):
         shutil.copytree(_SAMPLES / dataset, defs / dataset, ignore=shutil.ignore_patterns("__pycache__"))
-        declared = defs / dataset / "defs.yaml"
-        # samples are one folder deeper in this package
-        text = declared.read_text(encoding="utf-8").replace("../../../../.dataprep", "../../../.dataprep")
-        declared.write_text(text, encoding="utf-8")
+        declaration_path = defs / dataset / "defs.yaml"
+        # in this package, samples are one folder deeper
+        text = declaration_path.read_text(encoding="utf-8").replace("../../../../.dataprep", "../../../.dataprep")
+        declaration_path.write_text(text, encoding="utf-8")
     return name
 
 
-def _owner_of(name: str) -> str | None:
-    """Return what Python would import by this name instead of the project's package; None if nothing."""
+def _find_name_owner(name: str) -> str | None:
+    """Return what this name already means to Python, which would hide the project's package; None if nothing."""
     if keyword.iskeyword(name):
-        return "a word of Python's own"
+        return "a Python keyword"
     if name in sys.stdlib_module_names:
         return "a module of Python's standard library"
     from importlib.metadata import requires
 
-    # includes the packages of extras that are not installed yet
+    # include packages of extras that are not installed yet
     required = (re.match(r"[\w.-]+", line) for line in requires("dataprep-assets") or ())
     if name in {re.sub(r"\W", "_", found[0]).lower() for found in required if found}:
         return "a package that dataprep needs"
-    there = find_spec(name)
-    if there is None:
+    module_spec = find_spec(name)
+    if module_spec is None:
         return None
-    # a package without an `__init__.py`, such as `google`, cannot be distinguished here from a folder of that name
-    places = [there.origin] if there.origin is not None else list(there.submodule_search_locations or ())
-    installed = [place for place in places if there.origin is not None or "site-packages" in Path(place).parts]
-    return f"a package that is installed ({installed[0]})" if installed else None
+    # a package without `__init__.py`, such as `google`, looks the same here as a folder of that name
+    origins = (
+        [module_spec.origin] if module_spec.origin is not None else list(module_spec.submodule_search_locations or ())
+    )
+    installed = [place for place in origins if module_spec.origin is not None or "site-packages" in Path(place).parts]
+    return f"an installed package ({installed[0]})" if installed else None
 
 
-def _folders(datasets: Iterable[str]) -> list[str]:
+def _list_folders(datasets: Iterable[str]) -> list[str]:
     """Return the folders of samples, and of the samples whose tokenizer or data they read."""
-    found = dict[str, None]()
+    folders = dict[str, None]()
     for dataset in datasets:
         text = (_SAMPLES / dataset / "defs.yaml").read_text(encoding="utf-8")
-        found |= dict.fromkeys([dataset, *re.findall(r"\.\./(sample_\w+)/", text)])
-    return list(found)
+        folders |= dict.fromkeys([dataset, *re.findall(r"\.\./(sample_\w+)/", text)])
+    return list(folders)

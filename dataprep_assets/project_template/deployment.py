@@ -46,34 +46,37 @@ def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
     """
     project = read_project(root)
     if project is None:
-        raise ConfigError(f"{root}: not a project: found no pyproject.toml with [tool.dg.project]")
+        raise ConfigError(
+            f"{root}: not a project: no pyproject.toml with [tool.dg.project] found. Run `dataprep init DIR` to "
+            "create a project"
+        )
     target = root / "deploy" / place
     if target.exists():
-        raise ConfigError(f"{target}: exists already. Edit it, or delete it and run again")
-    names = _names(project)
-    written = [] if place == DeployTarget.SLURM else _write_image(root, project, names)
+        raise ConfigError(f"{target}: already exists. Edit it, or delete it and run again")
+    names = _list_replacements(project)
+    files = [] if place == DeployTarget.SLURM else _write_image(root, project, names)
     for source in sorted(path for path in (_DEPLOY / place).rglob("*") if path.is_file()):
         relative = source.relative_to(_DEPLOY / place)
-        # the image is written above, and the .gitignore below
+        # skip these: the image is written above, and the .gitignore below
         if relative.name.startswith((".", "Dockerfile")) or relative.name == "dagster-webserver":
             continue
         (target / relative).parent.mkdir(parents=True, exist_ok=True)
         text = source.read_text(encoding="utf-8")
-        for ours, theirs in names.items():
-            text = text.replace(ours, theirs)
+        for source_name, target_name in names.items():
+            text = text.replace(source_name, target_name)
         (target / relative).write_text(text, encoding="utf-8")
         shutil.copymode(source, target / relative)
-        written.append(target / relative)
+        files.append(target / relative)
     if place == DeployTarget.COMPOSE:
         (target / "credentials").mkdir()
-        written.append(target / "credentials")
+        files.append(target / "credentials")
     ignored = root / "deploy" / ".gitignore"
     if not ignored.exists():
         ignored.write_text(_IGNORED, encoding="utf-8")
-    return written
+    return files
 
 
-def _names(project: Project) -> Mapping[str, str]:
+def _list_replacements(project: Project) -> Mapping[str, str]:
     """Return text in the repository's files → its replacement for the project."""
     image = re.sub(r"[^a-z0-9]+", "-", project.location.lower()).strip("-")
     defs = project.defs.relative_to(project.root).as_posix()
@@ -85,12 +88,12 @@ def _names(project: Project) -> Mapping[str, str]:
         "dockerfile: deploy/compose/Dockerfile": "dockerfile: deploy/Dockerfile",
         "image: dataprep-assets:": f"image: {image}:",
         "registry.example/dataprep-assets": f"registry.example/{image}",
-        f'tag: "{_of_our_image()}"': 'tag: "1"',
+        f'tag: "{_image_tag()}"': 'tag: "1"',
         "host: dataprep-assets, port: 4000, name: dataprep_assets": (
             f"host: {image}, port: 4000, name: {project.location}"
         ),
         "- name: dataprep-assets": f"- name: {image}",
-        # words in the template of the image
+        # placeholders in the image's template
         "PACKAGE": defs.partition("/")[0],
         "IMAGE": image,
         "MODULE": project.target_module,
@@ -98,7 +101,7 @@ def _names(project: Project) -> Mapping[str, str]:
     }
 
 
-def _of_our_image() -> str:
+def _image_tag() -> str:
     (tag,) = re.findall(r'tag: "([^"]+)"', (_DEPLOY / "kubernetes" / "values.yaml").read_text(encoding="utf-8"))
     return str(tag)
 
@@ -107,10 +110,10 @@ def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list
     """Write the Dockerfile and the files that it copies; keep files that a different target wrote earlier."""
     folder = root / "deploy"
     (folder / "wheels").mkdir(parents=True, exist_ok=True)
-    # because git does not store empty folders, and the image copies this one
+    # git does not store empty folders, but the image copies this one
     (folder / "wheels" / ".gitkeep").touch()
     sources = [_TEMPLATE / "Dockerfile", _TEMPLATE / "Dockerfile.dockerignore", _DEPLOY / "compose/dagster-webserver"]
-    written = []
+    files = []
     for source in sources:
         if not (target := folder / source.name).exists():
             text = source.read_text(encoding="utf-8")
@@ -118,32 +121,32 @@ def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list
                 text = re.sub(rf"\b{word}\b", names[word], text)
             target.write_text(text, encoding="utf-8")
             shutil.copymode(source, target)
-            written.append(target)
+            files.append(target)
     if not (requirements := folder / "requirements.txt").exists():
-        requirements.write_text(_requirements(), encoding="utf-8")
-        written.append(requirements)
-    origin = _installed_from()
+        requirements.write_text(_list_requirements(), encoding="utf-8")
+        files.append(requirements)
+    origin = _find_installation_source()
     if origin is not None and origin.suffix == ".whl" and origin.is_file():
         wheel = folder / "wheels" / origin.name
-        written += [] if wheel.exists() else [Path(shutil.copy(origin, wheel))]
-    return written
+        files += [] if wheel.exists() else [Path(shutil.copy(origin, wheel))]
+    return files
 
 
-def _installed_from() -> Path | None:
+def _find_installation_source() -> Path | None:
     """Return the local wheel or folder from which this package was installed; None if it came from an index.
 
     The format is PyPA's "Direct URL Data Structure".
     """
     from importlib.metadata import distribution
 
-    told = distribution("dataprep-assets").read_text("direct_url.json")
-    url = urlsplit(json.loads(told)["url"] if told else "")
+    origin = distribution("dataprep-assets").read_text("direct_url.json")
+    url = urlsplit(json.loads(origin)["url"] if origin else "")
     return Path(unquote(url.path)) if url.scheme == "file" else None
 
 
 def wheel_command(root: Path) -> str | None:
     """Return the command that builds the wheel for a project's image; None if the image does not need it."""
-    origin, wheels = _installed_from(), root / "deploy" / "wheels"
+    origin, wheels = _find_installation_source(), root / "deploy" / "wheels"
     if origin is None or not wheels.is_dir() or next(wheels.glob("dataprep_assets-*.whl"), None) is not None:
         return None
     command = shlex.join(["python", "-m", "pip", "wheel", "--no-deps", "-w", str(wheels), str(origin)])
@@ -155,7 +158,7 @@ def _installed_extras() -> list[str]:
     return [extra for extra, library in _OF_DATASETS.items() if find_spec(library) is not None]
 
 
-def _requirements() -> str:
+def _list_requirements() -> str:
     from importlib.metadata import version
 
     lines = [

@@ -24,12 +24,12 @@ def cleaned(path: Path, host: str) -> Iterator[dict[str, object]]:
         for number, line in enumerate(io.BytesIO(file.read()), 1):
             record = json.loads(line)
             lines = record["text"].split("\n")
-            kept = [one for one, _ in groupby(lines)]
+            kept_lines = [one for one, _ in groupby(lines)]
             yield {
                 "url": f"https://{host}.example.org/{path.name.partition('.')[0]}/{number}",
                 "set": record["meta"]["redpajama_set_name"].removeprefix("RedPajama"),
-                "text": "\n".join(kept),
-                "lines_dropped": len(lines) - len(kept),
+                "text": "\n".join(kept_lines),
+                "lines_dropped": len(lines) - len(kept_lines),
             }
 
 
@@ -38,7 +38,7 @@ def cleaned(path: Path, host: str) -> Iterator[dict[str, object]]:
     group_name="sample_documents",
     kinds={"python", "json"},
     tags={SHOWN_AS: "sample"},
-    description="Texts of the sample corpus, cleaned: an asset of the user's own.",
+    description="Cleaned texts of the sample corpus: an example of your own asset.",
 )
 def pages() -> dg.MaterializeResult[None]:
     """Write the files, and record their location in the metadata `path`, which the dataset reads."""
