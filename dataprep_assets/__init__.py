@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 # for type checkers and editors, which cannot evaluate `__getattr__`
 if TYPE_CHECKING:
+    from dataprep_assets.engine.staleness.rebuild import PlannedBuild as PlannedBuild
     from dataprep_assets.engine.staleness.rebuild import Rebuild as Rebuild
-    from dataprep_assets.engine.staleness.rebuild import ToBuild as ToBuild
-    from dataprep_assets.engine.trace.asked_documents import DocumentRows as DocumentRows
-    from dataprep_assets.engine.trace.trace import Question as Question
+    from dataprep_assets.engine.trace.document_table import DocumentRows as DocumentRows
     from dataprep_assets.engine.trace.trace import Trace as Trace
+    from dataprep_assets.engine.trace.trace import TraceQuery as TraceQuery
     from dataprep_assets.engine.trace.trace import Tracer as Tracer
     from dataprep_assets.errors import ConfigError as ConfigError
     from dataprep_assets.errors import DataprepError as DataprepError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dataprep_assets.integrity.artifacts import Artifact as Artifact
     from dataprep_assets.integrity.artifacts import ArtifactHandle as ArtifactHandle
     from dataprep_assets.integrity.receipt import Receipt as Receipt
-    from dataprep_assets.integrity.verify import Verified as Verified
+    from dataprep_assets.integrity.verify import VerifiedArtifact as VerifiedArtifact
     from dataprep_assets.library.dataset import OpenDataset as OpenDataset
     from dataprep_assets.library.mistakes import Mistake as Mistake
     from dataprep_assets.library.project import OpenProject as OpenProject
@@ -35,19 +35,19 @@ _WHERE = {
     "ArtifactHandle": "integrity.artifacts",
     "ConfigError": "errors",
     "DataprepError": "errors",
-    "DocumentRows": "engine.trace.asked_documents",
+    "DocumentRows": "engine.trace.document_table",
     "Mistake": "library.mistakes",
     "OpenDataset": "library.dataset",
     "OpenProject": "library.project",
-    "Question": "engine.trace.trace",
+    "TraceQuery": "engine.trace.trace",
     "Rebuild": "engine.staleness.rebuild",
     "Receipt": "integrity.receipt",
     "RunFailedError": "errors",
     "RunResult": "orchestration.runs.runs",
-    "ToBuild": "engine.staleness.rebuild",
+    "PlannedBuild": "engine.staleness.rebuild",
     "Trace": "engine.trace.trace",
     "Tracer": "engine.trace.trace",
-    "Verified": "integrity.verify",
+    "VerifiedArtifact": "integrity.verify",
     "open_project": "library.project",
 }
 __all__ = [*_WHERE]

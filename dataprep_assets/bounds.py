@@ -2,10 +2,11 @@
 
 A file can be crafted so that reading it takes all memory, or never ends. Therefore each process that reads data has
 bounds (`execution.watch` enforces them). A process reports its position (`report_position`: a file and a row) and its
-progress (`alive`). A process that exceeds a bound is ended, and its task is retried once by itself, `closely`. If it
-exceeds the bound again, the error names the position.
+progress (`report_progress`). A process that exceeds a bound is terminated, and its task is retried once by itself,
+with a report of each row. If it exceeds the bound again, the error names the position.
 
-Entry points: `Bounds`, `report_position`, `report_activity`, `alive`, `report_to`, `is_close`, `parse_json`, `json_of`.
+Entry points: `Bounds`, `report_position`, `report_activity`, `report_progress`, `report_to`, `reads_single_rows`,
+`parse_json`, `load_untrusted_json`.
 """
 
 import json
@@ -25,9 +26,9 @@ _STALL_SECONDS = 1_800
 STRING = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 """Matches a JSON string, or an unterminated one at the end of the text, in linear time and constant memory."""
 _STRING = re.compile(STRING, re.DOTALL)
-MOST_VALUES = 4 << 20
+MAX_VALUES = 4 << 20
 """Maximum number of values in one JSON text: each takes up to 84 bytes once parsed, however short it is in the file."""
-MOST_PARSED = 84 * MOST_VALUES
+MAX_PARSED = 84 * MAX_VALUES
 """Maximum memory in bytes for the objects of one text or row."""
 _ALIVE_SECONDS = 1.0
 
@@ -48,8 +49,8 @@ class Bounds:
     def from_environment(cls, environment: Mapping[str, str]) -> "Bounds":
         """Return the bounds that the environment sets; raise ConfigError for an invalid value."""
         return cls(
-            _number(environment, MEMORY, _MEMORY_BYTES, 256 << 20, "bytes"),
-            _number(environment, STALL, _STALL_SECONDS, 1, "seconds"),
+            _read_limit(environment, MEMORY, _MEMORY_BYTES, 256 << 20, "bytes"),
+            _read_limit(environment, STALL, _STALL_SECONDS, 1, "seconds"),
         )
 
     def describe_exceeded_bound(self, memory_bytes: int, stall_seconds: float) -> str | None:
@@ -61,14 +62,14 @@ class Bounds:
             limit = f"{self.stall_seconds:,}"
         else:
             return None
-        return f"took {took}, but one process may take at most {limit}. Remove the file, or raise {name}"
+        return f"used {took}, but a process may use at most {limit}. Remove the file, or raise {name}"
 
 
-def _number(environment: Mapping[str, str], name: str, default: int, least: int, unit: str) -> int:
+def _read_limit(environment: Mapping[str, str], name: str, default: int, minimum: int, unit: str) -> int:
     text = environment.get(name) or str(default)
-    # without the first two conditions `int` would accept digits of any script, spaces and underscores
-    if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise ConfigError(f"{name}={text!r}: must be a whole number of {unit}, at least {least:,}")
+    # `int` also accepts digits of other scripts, spaces and underscores, so the first two conditions exclude them
+    if not text.isascii() or not text.isdigit() or int(text) < minimum:
+        raise ConfigError(f"{name}={text!r}: must be a whole number of {unit}, at least {minimum:,}")
     return int(text)
 
 
@@ -76,7 +77,7 @@ class _Report:
     """The position that this process reported last, and the receiver of its reports."""
 
     tell: Callable[[str], None] | None = None
-    # last reported position and its monotonic time; `alive` reports the same position once more
+    # position of the last report and its monotonic time; `report_progress` repeats that report
     where = ""
     when = 0.0
     close = False
@@ -94,14 +95,14 @@ def report_position(label: str, row: int, byte: int = -1) -> None:
         _Report.tell(_Report.where)
 
 
-def report_activity(what: str) -> None:
+def report_activity(activity: str) -> None:
     """Report work that has no rows; costs as much as `report_position`."""
     if _Report.tell is not None:
-        _Report.where, _Report.when = what, time.monotonic()
-        _Report.tell(what)
+        _Report.where, _Report.when = activity, time.monotonic()
+        _Report.tell(activity)
 
 
-def alive() -> None:
+def report_progress() -> None:
     """Report progress, at most once per second."""
     if _Report.tell is not None and (now := time.monotonic()) - _Report.when > _ALIVE_SECONDS:
         _Report.when = now
@@ -109,46 +110,46 @@ def alive() -> None:
 
 
 @contextmanager
-def report_to(tell: Callable[[str], None], *, closely: bool = False) -> Iterator[None]:
-    """Send the reports of this process to `tell` inside this context; `closely` limits blocks to one row."""
+def report_to(send_report: Callable[[str], None], *, reports_each_row: bool = False) -> Iterator[None]:
+    """Pass the reports of this process to `send_report` inside this block, of each row if `reports_each_row`."""
     before = _Report.tell, _Report.where, _Report.close
-    _Report.tell, _Report.where, _Report.close = tell, "", closely
+    _Report.tell, _Report.where, _Report.close = send_report, "", reports_each_row
     try:
         yield
     finally:
         _Report.tell, _Report.where, _Report.close = before
 
 
-def is_close() -> bool:
+def reads_single_rows() -> bool:
     """Return whether this process retries work that exceeded its bound: readers then yield and report single rows."""
     return _Report.close
 
 
 def has_too_many_values(data: bytes) -> bool:
     """Return whether a JSON text would take many times its length once it is parsed."""
-    # Check the cheapest condition first: a value and its separator take at least two bytes. Then count commas and
-    # brackets everywhere. This misses no value, but also counts those inside strings.
-    if len(data) < 2 * MOST_VALUES or _values(data) <= MOST_VALUES:
+    # Check the cheapest condition first: a value and its separator take at least two bytes. Otherwise count all commas
+    # and brackets. The count includes those inside strings, so it is never too low.
+    if len(data) < 2 * MAX_VALUES or _count_values(data) <= MAX_VALUES:
         return False
-    if data.count(b'"') - data.count(b'\\"') > 2 * MOST_VALUES:  # each of these strings is a value
+    if data.count(b'"') - data.count(b'\\"') > 2 * MAX_VALUES:  # each of these strings is a value
         return True
-    return _values(_STRING.sub(b"", data)) > MOST_VALUES  # count again without the contents of strings
+    return _count_values(_STRING.sub(b"", data)) > MAX_VALUES  # count again without the contents of strings
 
 
-def _values(data: bytes) -> int:
+def _count_values(data: bytes) -> int:
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
-def parse_json(data: bytes, most_bytes: int) -> Any:
-    """Parse JSON of at most `most_bytes` bytes and `MOST_VALUES` values; raise ValueError if it is larger."""
-    if len(data) > most_bytes:
-        raise ValueError(f"{count_of(len(data), 'byte')}, but at most {most_bytes:,} are allowed")
+def parse_json(data: bytes, max_bytes: int) -> Any:
+    """Parse JSON of at most `max_bytes` bytes and `MAX_VALUES` values; raise ValueError if it is larger."""
+    if len(data) > max_bytes:
+        raise ValueError(f"{count_of(len(data), 'byte')}, but at most {max_bytes:,} are allowed")
     if has_too_many_values(data):
-        raise ValueError(f"more than {MOST_VALUES:,} values")
-    return json_of(data)
+        raise ValueError(f"more than {MAX_VALUES:,} values")
+    return load_untrusted_json(data)
 
 
-def json_of(text: str | bytes, **hooks: Any) -> Any:
+def load_untrusted_json(text: str | bytes, **hooks: Any) -> Any:
     """Parse untrusted JSON like `json.loads`; also raise ValueError if it is nested too deeply."""
     try:
         return json.loads(text, **hooks)

@@ -8,6 +8,7 @@ A project's own `definitions.py` needs only three lines to use this module; `dat
 """
 
 import importlib
+import multiprocessing
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -18,18 +19,18 @@ from pathlib import Path
 
 import dagster as dg
 
-from dataprep_assets.declarations import Declarations, declarations_of, reason_of
+from dataprep_assets.declarations import Declarations, describe_reason, open_declarations
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.overview import Opened, overview_definitions
+from dataprep_assets.orchestration.overview import DatasetStores, build_overview
 from dataprep_assets.orchestration.runs.planning import add_planning
 from dataprep_assets.project import Project, read_project
 from dataprep_assets.resources import build_resources
 from dataprep_assets.resources.environment import build_storage, initialized
 
-# Dagster warns about its own code whenever a location with checks or sensors is loaded
+# Dagster emits these warnings about its own code whenever a location with checks or sensors is loaded
 for _parameter in ("execution_type", "owners"):
     warnings.filterwarnings("ignore", f"Parameter `{_parameter}` of ", dg.BetaWarning)
 
@@ -49,28 +50,33 @@ def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in
     """
     project = read_project(root)
     if project is None:
-        raise ConfigError(f"{root}: not a project: found no pyproject.toml with [tool.dg.project]")
+        raise ConfigError(
+            f"{root}: not a project: no pyproject.toml with [tool.dg.project] found. Run `dataprep init DIR` to "
+            "create a project"
+        )
     project.load_environment()  # explicitly, because Dagster loads only the `.env` of the working directory
-    return bind_resources(add_planning(merge_definitions(declarations_of(project), _tree(project))), root, executor)
+    return bind_resources(
+        add_planning(merge_definitions(open_declarations(project), _load_tree(project))), root, executor
+    )
 
 
-def _open_datasets(loaded: dg.Definitions, root: Path) -> Opened:
+def _open_datasets(loaded: dg.Definitions, root: Path) -> DatasetStores:
     """Return the datasets that the code location shows, except broken ones and other packages' components."""
     project, storage = read_project(root), initialized(build_storage(root))
     names = {spec.key.path[0] for spec in loaded.resolve_all_asset_specs()}
     datasets: dict[str, tuple[Sequence[ArtifactSpec], ArtifactStore]] = {}
-    for name, path in declarations_of(project).files.items() if project is not None else ():
+    for name, path in open_declarations(project).files.items() if project is not None else ():
         with suppress(ConfigError):
-            dataset = declarations_of(project).load(path) if name in names else None
+            dataset = open_declarations(project).load(path) if name in names else None
             if isinstance(dataset, Dataset):
                 datasets[name] = dataset.specs, dataset.store(storage)
     return datasets
 
 
 @cache
-def _tree(project: Project) -> dg.ComponentTree:
+def _load_tree(project: Project) -> dg.ComponentTree:
     """Return the component tree of a project, cached because Dagster requests it up to six times per run."""
-    return dg.ComponentTree.for_project(path_within_project=declarations_of(project).folder)
+    return dg.ComponentTree.for_project(path_within_project=open_declarations(project).folder)
 
 
 def bind_resources(
@@ -87,52 +93,65 @@ def bind_resources(
         root: The folder of their project; relative storage folders are below it.
         executor: The executor, unless the definitions set one.
     """
-    own = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
+    own_definitions = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
     # late-bound: `definitions` is assigned before the page is built
-    overview = overview_definitions(lambda: definitions, lambda: _open_datasets(definitions, root))
-    definitions = dg.Definitions.merge(loaded, overview, own)
+    overview = build_overview(lambda: definitions, lambda: _open_datasets(definitions, root))
+    definitions = dg.Definitions.merge(loaded, overview, own_definitions)
     return definitions
 
 
-def merge_definitions(declarations: Declarations, whole: dg.ComponentTree) -> dg.Definitions:
+def merge_definitions(declarations: Declarations, whole_tree: dg.ComponentTree) -> dg.Definitions:
     """Build the definitions of the code location.
 
     They are the whole tree or, if files are wrong, the other files and an asset per error.
     """
-    wrong = _find_wrong_files(declarations, declarations.check)
+    wrong_files = _find_wrong_files(declarations, declarations.check)
     with warnings.catch_warnings():
         for category in (dg.BetaWarning, dg.PreviewWarning):
             warnings.simplefilter("ignore", category)
-        while True:  # some errors occur only once the remaining files are loaded
+        while True:  # repeated, because some errors occur only when the other files are loaded together
             try:
-                right = _load_without(declarations, declarations.folder, [path for path in wrong if _is_loaded(path)])
-                definitions = dg.Definitions.merge(*right) if wrong else whole.build_defs()
+                right = _load_without(
+                    declarations, declarations.folder, [path for path in wrong_files if _is_loaded(path)]
+                )
+                definitions = dg.Definitions.merge(*right) if wrong_files else _build_tree(whole_tree)
                 new_errors = _find_cycles(declarations, definitions)
             except Exception:
-                # Build each file separately. An error that no single file causes concerns the whole tree, and is
-                # reraised unchanged.
+                # Build each file separately. An error that no single file causes concerns the whole tree and is raised
+                # again unchanged.
                 mistakes = _find_wrong_files(
                     declarations, lambda path: declarations.tree(path.parent).build_defs(Path())
                 )
-                if not (new_errors := {path: why for path, why in mistakes.items() if path not in wrong}):
+                if not (new_errors := {path: why for path, why in mistakes.items() if path not in wrong_files}):
                     raise
             if not new_errors:
                 break
-            wrong |= new_errors
-        groups = _groups(declarations, list(wrong))
-        broken = [_broken_definitions(groups[path], why) for path, why in wrong.items()]
+            wrong_files |= new_errors
+        groups = _name_groups(declarations, list(wrong_files))
+        broken = [_broken_definitions(groups[path], why) for path, why in wrong_files.items()]
         return dg.Definitions.merge(*broken, definitions) if broken else definitions
 
 
-def _find_wrong_files(declarations: Declarations, look: Callable[[Path], object]) -> dict[Path, str]:
-    """Return the files for which `look` raises an error, with the reasons."""
-    wrong = {}
+def _build_tree(tree: dg.ComponentTree) -> dg.Definitions:
+    """Return the definitions of the whole tree; in a run's process, without the documentation of component types.
+
+    Dagster collects that documentation for its UI from all installed packages. Importing the components of
+    `dagster-gcp` takes a third of the time until a run starts.
+    """
+    # the code server starts a run's process with `multiprocessing`
+    is_run = multiprocessing.parent_process() is not None
+    return tree.build_defs(Path()) if is_run else tree.build_defs()
+
+
+def _find_wrong_files(declarations: Declarations, load_file: Callable[[Path], object]) -> dict[Path, str]:
+    """Return the files for which `load_file` raises an error, with the reasons."""
+    reasons = {}
     for path in declarations.paths:
         try:
-            look(path)
+            load_file(path)
         except Exception as error:  # including errors of users' own components
-            wrong[path] = reason_of(error)
-    return wrong
+            reasons[path] = describe_reason(error)
+    return reasons
 
 
 def _find_cycles(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, str]:
@@ -140,29 +159,27 @@ def _find_cycles(declarations: Declarations, loaded: dg.Definitions) -> dict[Pat
 
     Dagster would reject all datasets because of them.
     """
-    made_of = {
+    inputs_by_dataset = {
         spec.key: {dep.asset_key for dep in spec.deps}
         for assets in loaded.assets or ()
         if isinstance(assets, dg.AssetsDefinition)
         for spec in assets.specs
     }
-    wrong: dict[Path, str] = {}
-    # the remaining assets may contain another cycle
+    cycles: dict[Path, str] = {}
+    # repeat, because the remaining assets may contain another cycle
     while True:
         try:
-            TopologicalSorter(made_of).prepare()
+            TopologicalSorter(inputs_by_dataset).prepare()
         except CycleError as error:
             names = list(dict.fromkeys(key.path[0] for key in error.args[1]))
-            sentence = (
-                f"{', '.join(names)} are built from each other, so none can be built first. Remove one of these inputs"
-            )
+            sentence = f"circular inputs: {', '.join(names)}. Remove one of these inputs"
             paths = [declarations.files[name] for name in names if name in declarations.files]
             if not paths:
-                return wrong  # other packages' assets, whose cycles Dagster reports
-            wrong |= {path: f"{path}: {sentence}" for path in paths}
-            made_of = {key: deps for key, deps in made_of.items() if key.path[0] not in names}
+                return cycles  # these cycles involve other packages' assets, and Dagster reports them
+            cycles |= {path: f"{path}: {sentence}" for path in paths}
+            inputs_by_dataset = {key: deps for key, deps in inputs_by_dataset.items() if key.path[0] not in names}
         else:
-            return wrong
+            return cycles
 
 
 def _is_loaded(path: Path) -> bool:
@@ -170,21 +187,21 @@ def _is_loaded(path: Path) -> bool:
     return path.name == "defs.yaml" or (path.name == "component.yaml" and not path.with_name("defs.yaml").exists())
 
 
-def _load_without(declarations: Declarations, folder: Path, wrong: Collection[Path]) -> Iterator[dg.Definitions]:
+def _load_without(declarations: Declarations, folder: Path, wrong_files: Collection[Path]) -> Iterator[dg.Definitions]:
     """Yield the definitions of a folder, except the wrong files."""
-    if not any(folder in path.parents for path in wrong):
-        yield _without_tree(declarations.tree(folder).build_defs(Path()))
+    if not any(folder in path.parents for path in wrong_files):
+        yield _remove_tree(declarations.tree(folder).build_defs(Path()))
         return
-    if any(folder == path.parent for path in wrong):
+    if any(folder == path.parent for path in wrong_files):
         return
     for inner in sorted(folder.iterdir()):
         if inner.is_dir():
             if not inner.name.startswith(".") and _defines(inner):
-                yield from _load_without(declarations, inner, wrong)
+                yield from _load_without(declarations, inner, wrong_files)
         elif inner.suffix == ".py" and inner.name != "__init__.py":
-            module = importlib.import_module(f"{declarations.module_of(folder)}.{inner.stem}")
+            module = importlib.import_module(f"{declarations.module_name(folder)}.{inner.stem}")
             definitions = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
-            yield from definitions or [dg.load_definitions_from_module(module)]  # like Dagster's own tree
+            yield from definitions or [dg.load_definitions_from_module(module)]  # Dagster's own tree does the same
 
 
 def _defines(folder: Path) -> bool:
@@ -192,7 +209,7 @@ def _defines(folder: Path) -> bool:
     return any(path.name in ("defs.yaml", "component.yaml") or path.suffix == ".py" for path in folder.rglob("*"))
 
 
-def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
+def _remove_tree(loaded: dg.Definitions) -> dg.Definitions:
     """Return the definitions without their component tree, because Dagster cannot merge two trees."""
     return dg.Definitions(
         assets=loaded.assets,
@@ -207,12 +224,12 @@ def _without_tree(loaded: dg.Definitions) -> dg.Definitions:
     )
 
 
-def _groups(declarations: Declarations, wrong: Sequence[Path]) -> dict[Path, str]:
+def _name_groups(declarations: Declarations, wrong_files: Sequence[Path]) -> dict[Path, str]:
     """Return a unique group name per wrong file: its declared name, or its folder if other files have that name."""
-    names = [declarations.name_of(path) for path in wrong]
-    right = {declarations.name_of(path) for path in declarations.paths if path not in wrong}
+    names = [declarations.read_name(path) for path in wrong_files]
+    right = {declarations.read_name(path) for path in declarations.paths if path not in wrong_files}
     groups: dict[Path, str] = {}
-    for path, name in zip(wrong, names, strict=True):
+    for path, name in zip(wrong_files, names, strict=True):
         if name in right or names.count(name) > 1:
             name = path.parent.relative_to(declarations.folder).as_posix()
         group = re.sub(r"[^A-Za-z0-9_]", "_", name)
@@ -222,17 +239,18 @@ def _groups(declarations: Declarations, wrong: Sequence[Path]) -> dict[Path, str
     return groups
 
 
-def _broken_definitions(group: str, why: str) -> dg.Definitions:
+def _broken_definitions(group: str, reason: str) -> dg.Definitions:
     """Return definitions for a dataset that cannot be loaded: a group whose only asset shows the reason."""
 
     @dg.asset(
         key=[group, "cannot_be_loaded"],
         group_name=group,
         kinds={"yaml"},
-        description=f"**Cannot be loaded.** Correct the declaration, then reload the code location.\n\n```\n{why}\n```",
+        description="**Cannot be loaded.** Correct the declaration, then reload the code location.\n\n"
+        f"```\n{reason}\n```",
     )
     def cannot_be_loaded() -> None:
-        raise dg.Failure(description=f"{group} cannot be loaded: {why}", allow_retries=False)
+        raise dg.Failure(description=f"{group} cannot be loaded: {reason}", allow_retries=False)
 
-    dg.get_dagster_logger().warning(f"{group} is skipped because it cannot be loaded: {why}")
+    dg.get_dagster_logger().warning(f"{group} is skipped because it cannot be loaded: {reason}")
     return dg.Definitions(assets=[cannot_be_loaded])

@@ -14,19 +14,19 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.extensions import Extensions
 
 
-def _own_components() -> Iterator[tuple[str, str]]:
+def _iterate_components() -> Iterator[tuple[str, str]]:
     """Yield each component of this package's pipelines, with the location of its dataset class."""
     for wing in pkgutil.iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
         for component, dataset in import_module(wing.name).DATASETS.items():
             yield component, f"{wing.name}.dataset:{dataset}"
 
 
-PIPELINES = Extensions("pipeline", "dataprep_assets.pipelines", own=dict(_own_components()))
+PIPELINES = Extensions("pipeline", "dataprep_assets.pipelines", own_modules=dict(_iterate_components()))
 """Component name → its dataset class. The component itself is in `component.py` next to it."""
 __all__ = list(PIPELINES)
 
 
-def dataset_type(component: str) -> type[Dataset]:
+def find_dataset_class(component: str) -> type[Dataset]:
     """Return the dataset class of a component without importing Dagster.
 
     Raises ConfigError if several packages have a component of this name, or if it cannot be imported.
@@ -36,23 +36,23 @@ def dataset_type(component: str) -> type[Dataset]:
     if not (isinstance(dataset_class, type) and issubclass(dataset_class, Dataset)):
         raise extension.unfit_error("is not a Dataset")
     if dataset_class.component != component:
-        raise extension.unfit_error(f"names {dataset_class.component} as its component")
+        raise extension.unfit_error(f"has the component name {dataset_class.component!r}")
     return dataset_class
 
 
 def __getattr__(name: str) -> Any:
     if name not in PIPELINES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _component(name)
+    return _load_component(name)
 
 
-def _component(name: str) -> Any:
+def _load_component(name: str) -> Any:
     return PIPELINES[name].sibling("component", name).load()
 
 
 def _loads(name: str) -> bool:
     try:
-        _component(name)
+        _load_component(name)
     except ConfigError:
         return False
     return True

@@ -3,7 +3,7 @@
 A dataset's name is its key `dataset:`, regardless of the folder of its `defs.yaml` below `defs/`. Only a file without a
 readable name is identified by its folder.
 
-Entry points: `declarations_of`, `Declarations`, `files_below`.
+Entry points: `open_declarations`, `Declarations`, `find_files_below`.
 """
 
 import importlib
@@ -15,12 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from dataprep_assets.engine.yaml.declared_keys import nearest
-from dataprep_assets.engine.yaml.mistakes import Document, has_dates, has_templates, read_documents, validated
+from dataprep_assets.engine.yaml.declared_keys import find_nearest
+from dataprep_assets.engine.yaml.mistakes import Document, has_dates, has_templates, read_documents, validate_document
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.project import Project, is_shown, shipped_kind
 
-# shell completion only finds names, and imports no other module of this package
+# for type checkers only: shell completion finds names without importing other modules of this package
 if TYPE_CHECKING:
     import dagster as dg
 
@@ -41,14 +41,14 @@ class Declarations:
     """`defs.yaml` files below the folder of a module."""
 
     def __init__(self, module: ModuleType, project_root: Path) -> None:
-        """`module` is the package whose folder is searched, `project_root` the root folder of its project."""
+        """Search below the folder of the package `module`; `project_root` is the root folder of its project."""
         self.module, self.project_root = module, project_root
         self.folder = Path(module.__path__[0])
 
     @cached_property
     def files(self) -> Mapping[str, Path]:
-        """Dataset name → its `defs.yaml` (`files_below`)."""
-        return files_below(self.folder)
+        """Dataset name → its `defs.yaml` (`find_files_below`)."""
+        return find_files_below(self.folder)
 
     def check(self, path: Path) -> "tuple[Document, type[Dataset] | None]":
         """Return the first document of a `defs.yaml` and its component's dataset class.
@@ -57,7 +57,7 @@ class Declarations:
         error, if the content cannot be loaded.
         """
         if path.name != _YAML:
-            raise ConfigError(f"{path}: files of this name are not loaded. Rename it to {_YAML}")
+            raise ConfigError(f"{path}: files with this name are not loaded. Rename it to {_YAML}")
         document, *other_documents = read_documents(path)
         for current in (document, *other_documents):
             dataset_class = _dataset_type(current)
@@ -73,7 +73,7 @@ class Declarations:
                         f"{path}: the folder {dotted[0]} has a '.' in its name, so it cannot be a Python module. "
                         "Rename the folder"
                     )
-                declaration = validated(dataset_class.model, current)
+                declaration = validate_document(dataset_class.model, current)
                 self._refuse_second(declaration.dataset, current)
                 return current, dataset_class
         return document, None
@@ -93,19 +93,19 @@ class Declarations:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(reason_of(error)) from error
+            raise ConfigError(describe_reason(error)) from error
 
-    def name_of(self, path: Path) -> str:
+    def read_name(self, path: Path) -> str:
         """Return the name that a `defs.yaml` declares, which need not be unique; else the path of its folder."""
-        return _declared_name(path) or _other_name(path, self.folder)
+        return _declared_name(path) or _fallback_name(path, self.folder)
 
     def tree(self, folder: Path) -> "dg.ComponentTree":
         """Return Dagster's component tree of one folder."""
         import dagster as dg
 
-        return dg.ComponentTree.from_module(importlib.import_module(self.module_of(folder)), self.project_root)
+        return dg.ComponentTree.from_module(importlib.import_module(self.module_name(folder)), self.project_root)
 
-    def module_of(self, folder: Path) -> str:
+    def module_name(self, folder: Path) -> str:
         """Return the Python module name of a folder."""
         return ".".join([self.module.__name__, *folder.relative_to(self.folder).parts])
 
@@ -129,14 +129,16 @@ class Declarations:
 
     def _refuse_second(self, dataset: str, document: Document) -> None:
         """Raise ConfigError if another file declares the same dataset, because their asset keys would be equal."""
-        # hidden datasets do not conflict
+        # a hidden dataset is no conflict
         other_paths = [path for path in self._declaring.get(dataset, []) if path != document.path]
         if other_paths and is_shown(shipped_kind(document.path.parent)):
-            line = document.line_of(["dataset"])
-            raise ConfigError(f"{document.path}:{line}: dataset: {dataset} is also declared in {other_paths[0]}")
+            line = document.find_line(["dataset"])
+            raise ConfigError(
+                f"{document.path}:{line}: dataset: {dataset} is also declared in {other_paths[0]}. Rename one of them"
+            )
 
 
-def files_below(folder: Path) -> dict[str, Path]:
+def find_files_below(folder: Path) -> dict[str, Path]:
     """Return each dataset that is declared below a folder with its `defs.yaml`, sorted by name.
 
     If a shipped and another dataset have the same name, the other one is returned. A file without a dataset name,
@@ -144,24 +146,23 @@ def files_below(folder: Path) -> dict[str, Path]:
     completion uses this function.
     """
     files_by_name, unnamed_files = {}, {}
-    # Later files replace earlier ones of the same name: misnamed files are first, then shipped ones, then the user's
-    # own.
+    # Later files replace earlier ones of the same name, in this order: misnamed files, shipped ones, the user's own.
     paths = _declarations_below(folder)
     for path in sorted(paths, key=lambda path: (path.name == _YAML, shipped_kind(path.parent) is None, path)):
         if (name := _declared_name(path)) is not None:
             files_by_name[name] = path
         else:
-            unnamed_files[_other_name(path, folder)] = path
+            unnamed_files[_fallback_name(path, folder)] = path
     return dict(sorted({**unnamed_files, **files_by_name}.items()))
 
 
-def component_of(path: Path) -> str | None:
+def read_component(path: Path) -> str | None:
     """Return the component that a file names, without its package; None if it names none."""
     try:
         (document, *_) = read_documents(path)
     except ConfigError:
-        # search the text, so that a file with invalid YAML is also listed
-        match = re.search(r"""^type:\s*["']?([\w.]+)""", _text(path), re.MULTILINE)
+        # search the text of a file with invalid YAML, so that the file is still listed
+        match = re.search(r"""^type:\s*["']?([\w.]+)""", _read_text(path), re.MULTILINE)
         return match and match[1].rpartition(".")[2]
     return document.type.rpartition(".")[2] or None
 
@@ -170,11 +171,11 @@ def _declarations_below(folder: Path) -> Iterator[Path]:
     for inner, _, names in os.walk(folder):
         for name in names:
             path = Path(inner, name)
-            if name == _YAML or (_MISNAMED.fullmatch(name) and _DECLARES.search(_text(path))):
+            if name == _YAML or (_MISNAMED.fullmatch(name) and _DECLARES.search(_read_text(path))):
                 yield path
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
@@ -190,12 +191,12 @@ def _declared_name(path: Path) -> str | None:
     return name
 
 
-def _other_name(path: Path, folder: Path) -> str:
+def _fallback_name(path: Path, folder: Path) -> str:
     """Return a name for a file without a dataset name: found by pattern if the YAML is invalid, else the folder."""
     try:
         read_documents(path)
     except ConfigError:
-        if (match := _NAMED.search(_text(path))) is not None:
+        if (match := _NAMED.search(_read_text(path))) is not None:
             return match[1]
     return path.parent.relative_to(folder).as_posix()
 
@@ -218,22 +219,26 @@ def _dataset_type(document: Document) -> "type[Dataset] | None":
     from dataprep_assets import components
     from dataprep_assets.engine.artifact.dataset import Dataset
 
-    where = f"{document.path}:{document.line}: type: {document.type}"
+    location = f"{document.path}:{document.line}: type: {document.type}"
     names = [_OURS + name for name in components.__all__]
     if document.type in names:
         try:
-            return components.dataset_type(document.type.removeprefix(_OURS))
+            return components.find_dataset_class(document.type.removeprefix(_OURS))
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
-    near = nearest(document.type, names) or nearest(document.type, components.__all__)
+            raise ConfigError(f"{location}: {error}") from error
+    nearest_name = find_nearest(document.type, names) or find_nearest(document.type, components.__all__)
     if document.type.startswith("dataprep") or "." not in document.type:
-        hint = f"did you mean {near if '.' in near else _OURS + near}?" if near else f"Available: {', '.join(names)}"
-        raise ConfigError(f"{where}: unknown component; {hint}")
+        hint = (
+            f"did you mean {nearest_name if '.' in nearest_name else _OURS + nearest_name}?"
+            if nearest_name
+            else f"Available: {', '.join(names)}"
+        )
+        raise ConfigError(f"{location}: unknown component; {hint}")
     module, _, name = document.type.rpartition(".")
     try:
         dataset_class = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{where}: cannot be imported: {error}") from error
+        raise ConfigError(f"{location}: cannot be imported: {error}") from error
     return dataset_class if isinstance(dataset_class, type) and issubclass(dataset_class, Dataset) else None
 
 
@@ -252,7 +257,7 @@ def _needs_dagster(document: Document, dataset_class: "type[Dataset]") -> bool:
     )
 
 
-def reason_of(error: BaseException) -> str:
+def describe_reason(error: BaseException) -> str:
     """Return the error's reason without stack frames: the innermost DataprepError's message, else the first cause's."""
     causes = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
@@ -261,7 +266,7 @@ def reason_of(error: BaseException) -> str:
 
 
 @cache
-def declarations_of(project: Project) -> Declarations:
+def open_declarations(project: Project) -> Declarations:
     """Return the declared datasets of a project, which can be loaded file by file.
 
     Raises ConfigError if the module of its datasets cannot be imported, or if a different copy of the project is

@@ -22,19 +22,28 @@ Each message gives the problem, the value, the location (file, row, byte) and th
     └── WorkerDiedError      a worker process ended without an answer
 """
 
+import errno
 from collections.abc import Sequence
 from typing import NoReturn, TypedDict, Unpack
 
 
-def count_of(count: int, one: str, many: str | None = None) -> str:
+def count_of(count: int, noun: str, many: str | None = None) -> str:
     """Return a count with its noun: `1 note`, `2 notes`, `1,000 notes`.
 
-    The plural is `one` with an `s`, unless `many` is given: `count_of(3, "row is", "rows are")`.
+    The plural is `noun` with an `s`, unless `many` is given: `count_of(3, "row is", "rows are")`.
     """
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    return f"{count:,} {noun if count == 1 else many or f'{noun}s'}"
 
 
-MOST_NAMED = 20
+def os_error_reason(error: OSError) -> str:
+    """Return the system's reason for an error without the file's name; for denied access also the remedy."""
+    reason = error.strerror or str(error)
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{reason}. Give your user access to the file and its folders (`ls -l` shows their permissions)"
+    return reason
+
+
+MAX_NAMED = 20
 
 
 class RowPosition(TypedDict, total=False):
@@ -147,10 +156,10 @@ class WorkerDiedError(DataprepError):
     """A worker process that ended without an answer; names its task."""
 
 
-def out_of_memory(where: str) -> OutOfMemoryError:
-    """Return an error for exhausted memory; `where` names the work that needed it."""
+def memory_error(location: str) -> OutOfMemoryError:
+    """Return an error for exhausted memory; `location` names the work that needed it."""
     return OutOfMemoryError(
-        f"{where}: out of memory. The file is not necessarily damaged. Give the process more memory, or run fewer "
+        f"{location}: out of memory. The file is not necessarily damaged. Give the process more memory, or run fewer "
         "workers at once"
     )
 
@@ -159,13 +168,13 @@ def combine_errors(errors: Sequence[DataprepError]) -> DataprepError:
     """Combine errors (at least one) into one error with their messages; only the first 20 messages are listed."""
     if len(errors) == 1:
         return errors[0]
-    messages = [str(error) for error in errors[:MOST_NAMED]]
-    if len(errors) > MOST_NAMED:
-        messages.append(f"and {len(errors) - MOST_NAMED:,} more")
+    messages = [str(error) for error in errors[:MAX_NAMED]]
+    if len(errors) > MAX_NAMED:
+        messages.append(f"and {len(errors) - MAX_NAMED:,} more")
     return type(errors[0])(f"{count_of(len(errors), 'file')}: " + " | ".join(messages))
 
 
-def raise_alone(error: BaseException) -> NoReturn:
+def raise_detached(error: BaseException) -> NoReturn:
     """Raise an error without a reference to the handled error, which may contain a signed URL or private text.
 
     `raise … from None` only hides the handled error in tracebacks. It remains in `__context__`, which error reporters

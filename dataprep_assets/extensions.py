@@ -72,23 +72,23 @@ class Extension:
                 "the package, or uninstall it"
             ) from error
 
-    def unfit_error(self, why: str) -> ConfigError:
+    def unfit_error(self, reason: str) -> ConfigError:
         """Return an error for an object of the wrong type or with wrong attributes."""
-        return ConfigError(f"{self}: {self.module}:{self.attribute} {why}. Repair the package, or uninstall it")
+        return ConfigError(f"{self}: {self.module}:{self.attribute} {reason}. Repair the package, or uninstall it")
 
 
 class Extensions:
     """All extensions of a kind, by name; iterating yields the sorted names."""
 
-    def __init__(self, kind: str, group: str, own: Mapping[str, str]) -> None:
+    def __init__(self, kind: str, group: str, own_modules: Mapping[str, str]) -> None:
         """Collect the extensions of a kind.
 
         Args:
             kind: The kind of extension for messages, such as `view`.
             group: The entry point group in which other packages register extensions, as `name = "module:attribute"`.
-            own: This package's extensions, in the same form.
+            own_modules: This package's extensions, in the same form.
         """
-        self._kind, self._group, self._own = kind, group, own
+        self._kind, self._group, self._own = kind, group, own_modules
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._by_name))
@@ -101,7 +101,9 @@ class Extensions:
         matches = self._by_name.get(name, [])
         if len(matches) > 1:
             packages = " and ".join(sorted(match.package for match in matches))
-            raise ConfigError(f"{self._kind} {name!r} is in {len(matches)} packages, {packages}. Uninstall all but one")
+            raise ConfigError(
+                f"{self._kind} {name!r} is provided by {len(matches)} packages: {packages}. Uninstall all but one"
+            )
         if not matches:
             raise ConfigError(f"unknown {self._kind} {name!r}. Available: {', '.join(self)}")
         return matches[0]
@@ -110,13 +112,13 @@ class Extensions:
     def _by_name(self) -> Mapping[str, list[Extension]]:
         extensions: dict[str, list[Extension]] = {}
         for name, value in self._own.items():
-            extensions.setdefault(name, []).append(self._extension(name, value, _OWN))
+            extensions.setdefault(name, []).append(self._build_extension(name, value, _OWN))
         for point in _entry_points(tuple(sys.path)).select(group=self._group):
             package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
-            extensions.setdefault(point.name, []).append(self._extension(point.name, point.value, package))
+            extensions.setdefault(point.name, []).append(self._build_extension(point.name, point.value, package))
         return extensions
 
-    def _extension(self, name: str, value: str, package: str) -> Extension:
+    def _build_extension(self, name: str, value: str, package: str) -> Extension:
         module, _, attribute = value.partition(":")
         return Extension(
             kind=self._kind, name=name, module=module.strip(), attribute=attribute.strip(), package=package

@@ -3,30 +3,30 @@
 A field with the whole name takes precedence over a field inside an object: in a row with a key `data.text`, that key is
 read. All keys that name fields of rows use these functions, so dots always have the same meaning.
 
-Entry points: `value_at`, `values_at` and `names_beside` for rows; `select_fields` and `column_at` for Arrow data.
+Entry points: `value_at`, `values_at` and `find_siblings` for rows; `select_fields` and `column_at` for Arrow data.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
-def value_at(row: Any, path: str, absent: Any = None) -> Any:
-    """Return the value of a field of a row; `absent` if the row has no such field."""
+def value_at(row: Any, path: str, default: Any = None) -> Any:
+    """Return the value of a field of a row; `default` if the row has no such field."""
     if not isinstance(row, Mapping):
-        return absent
+        return default
     if path in row:
         return row[path]
     name, dot, inner_path = path.partition(".")
-    return value_at(row.get(name), inner_path, absent) if dot else absent
+    return value_at(row.get(name), inner_path, default) if dot else default
 
 
 def values_at(rows: Iterable[Mapping[str, Any]], path: str) -> list[Any]:
     """Return the value of a field of each row; None for a row without it."""
-    # this runs for every row, so a plain name avoids the function call
+    # avoid the function call for a plain name, because this runs for every row
     return [value_at(row, path) for row in rows] if "." in path else [row.get(path) for row in rows]
 
 
-def names_beside(rows: Sequence[Any], path: str) -> tuple[str, list[str]]:
+def find_siblings(rows: Sequence[Any], path: str) -> tuple[str, list[str]]:
     """Return the object in which a path that no row has ends, and the object's fields in any row.
 
     The object is "" for the row itself. For `a.b.c`, rows with an object `a` that has a field `x` give `a` and `x`.
@@ -35,11 +35,11 @@ def names_beside(rows: Sequence[Any], path: str) -> tuple[str, list[str]]:
     inner = [row[name] for row in rows if isinstance(row.get(name), Mapping)] if dot else []
     if not inner:
         return "", list(dict.fromkeys(key for row in rows for key in row))
-    object_, names = names_beside(inner, inner_path)
+    object_, names = find_siblings(inner, inner_path)
     return f"{name}.{object_}" if object_ else name, names
 
 
-def inner_type(schema: Any, path: str) -> Any:
+def find_type(schema: Any, path: str) -> Any:
     """Return the Arrow type of a field of a `pyarrow.Schema` or struct; None if no field has this name."""
     import pyarrow.types as types
 
@@ -48,21 +48,21 @@ def inner_type(schema: Any, path: str) -> Any:
     name, dot, inner_path = path.partition(".")
     if not dot or name not in schema.names or not types.is_struct(kind := schema.field(name).type):
         return None
-    return inner_type(kind, inner_path)
+    return find_type(kind, inner_path)
 
 
-def names_of_type(schema: Any, path: str) -> tuple[str, list[str]]:
-    """Return the result of `names_beside` for a `pyarrow.Schema` or struct."""
+def find_type_siblings(schema: Any, path: str) -> tuple[str, list[str]]:
+    """Return the result of `find_siblings` for a `pyarrow.Schema` or struct."""
     import pyarrow.types as types
 
     name, dot, inner_path = path.partition(".")
     if not dot or name not in schema.names or not types.is_struct(kind := schema.field(name).type):
         return "", list(schema.names)
-    object_, names = names_of_type(kind, inner_path)
+    object_, names = find_type_siblings(kind, inner_path)
     return f"{name}.{object_}" if object_ else name, names
 
 
-def top_name(names: Sequence[str], path: str) -> str:
+def find_top_name(names: Sequence[str], path: str) -> str:
     """Return the name of the column, one of `names`, that contains a field."""
     return path if path in names else path.partition(".")[0]
 
@@ -89,19 +89,19 @@ def select_fields(batch: Any, paths: Sequence[str]) -> Any:
     for name, rests in _paths_by_column(batch.schema, paths).items():
         column = batch.column(name)
         columns[name] = (
-            column if None in rests else _narrowed_struct(column, [inner_path for inner_path in rests if inner_path])
+            column if None in rests else _narrow_struct(column, [inner_path for inner_path in rests if inner_path])
         )
     return pa.RecordBatch.from_pydict(columns) if columns else batch.select([])
 
 
-def _narrowed_struct(array: Any, paths: Sequence[str]) -> Any:
+def _narrow_struct(array: Any, paths: Sequence[str]) -> Any:
     import pyarrow as pa
 
     fields: dict[str, Any] = {}
     for name, rests in _paths_by_column(array.type, paths).items():
         inner = array.field(name)
         fields[name] = (
-            inner if None in rests else _narrowed_struct(inner, [inner_path for inner_path in rests if inner_path])
+            inner if None in rests else _narrow_struct(inner, [inner_path for inner_path in rests if inner_path])
         )
     if not fields:
         return array
@@ -114,7 +114,7 @@ def _paths_by_column(schema: Any, paths: Sequence[str]) -> dict[str, list[str | 
 
     paths_by_name: dict[str, list[str | None]] = {}
     for path in paths:
-        name = top_name(schema.names, path)
+        name = find_top_name(schema.names, path)
         if name in schema.names:
             is_inside = name != path and types.is_struct(schema.field(name).type)
             paths_by_name.setdefault(name, []).append(path.partition(".")[2] if is_inside else None)

@@ -4,7 +4,7 @@ A project is a folder of Dagster's `dg`, such as `dataprep init` creates. Its `p
 `[tool.dg.project]` (or its `dg.toml` a table `[project]`) that names the package whose `defs` declares the datasets.
 This module does not import Dagster, because shell completion uses it.
 
-Entry points: `find`, `read_project`.
+Entry points: `find_project`, `read_project`.
 """
 
 import os
@@ -18,8 +18,8 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from dataprep_assets.errors import ConfigError
-from dataprep_assets.stores.files import expanded
+from dataprep_assets.errors import ConfigError, os_error_reason
+from dataprep_assets.stores.files import expand_path
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -68,6 +68,14 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
 # Entry points: `read_state`, `validate_json`.
 
 T = TypeVar("T")
+
+
+def user_cache() -> Path:
+    """Return the folder of caches that all projects of a user share; raise ConfigError without a home folder.
+
+    It is `$XDG_CACHE_HOME/dataprep-assets` (`~/.cache/dataprep-assets`), and may be deleted at any time.
+    """
+    return expand_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets"
 
 
 def read_state(path: str | os.PathLike[str], schema: type[T]) -> T | None:
@@ -122,12 +130,12 @@ class Project:
 
         Raises ConfigError if it does not exist.
         """
-        below = Path(*self.defs_module.split("."))
-        folders = [base / below for base in (self.root, self.root / "src") if (base / below).is_dir()]
+        defs_path = Path(*self.defs_module.split("."))
+        folders = [base / defs_path for base in (self.root, self.root / "src") if (base / defs_path).is_dir()]
         if not folders:
             raise ConfigError(
-                f"{self.root}: no folder {below}, which the project's pyproject.toml names. Create it, "
-                "or correct the file"
+                f"{self.root}: pyproject.toml names the folder {defs_path}, which does not exist. Create it, or "
+                "correct pyproject.toml"
             )
         return folders[0]
 
@@ -142,10 +150,9 @@ class Project:
         for _ in self.defs_module.split("."):
             base = base.parent
         spec = find_spec(self.defs_module.partition(".")[0])
-        # a spec without an origin is only a folder of that name, such as the project's own folder in the working
-        # directory
+        # a spec without an origin is only a folder of that name, such as the project's own in the working directory
         if spec is None or spec.origin is None:
-            # appended last, because a `tokenizers.py` in the project's folder must not replace the library
+            # append the folder last, because a `tokenizers.py` in it must not replace the library
             sys.path.append(str(base))
 
     def load_environment(self) -> list[str]:
@@ -158,25 +165,28 @@ class Project:
         path = self.root / ".env"
         if not path.is_file():  # the folder of a virtual environment may also be named `.env`
             return []
-        values = _dotenv(path)
+        values = _read_dotenv(path)
         replaced = [name for name, value in values.items() if os.environ.get(name, value) != value]
         os.environ.update(values)
         return replaced
 
 
-def find(named: str | None = None) -> Project:
+def find_project(name: str | None = None) -> Project:
     """Return the named project, else DATAPREP_PROJECT's, else the project that contains the working directory.
 
     Args:
-        named: The folder of the project, from `--project`.
+        name: The folder of the project, from `--project`.
 
     Raises ConfigError if no project is found.
     """
-    where = named or os.environ.get(VARIABLE)
-    if where is not None:
-        folder = expanded(where, "--project" if named else VARIABLE).resolve()
+    path = name or os.environ.get(VARIABLE)
+    if path is not None:
+        folder = expand_path(path, "--project" if name else VARIABLE).resolve()
         if (project := read_project(folder)) is None:
-            raise ConfigError(f"{folder}: not a project: found no pyproject.toml with [tool.dg.project]")
+            raise ConfigError(
+                f"{folder}: not a project: no pyproject.toml with [tool.dg.project] found. Run `dataprep init DIR` to "
+                "create a project"
+            )
         return project
     try:
         working_folder = Path.cwd()
@@ -196,7 +206,9 @@ def read_project(folder: Path) -> Project | None:
 
     Raises ConfigError if its configuration names no package.
     """
-    table = _table(folder / "dg.toml", "project") or _table(folder / "pyproject.toml", "tool", "dg", "project")
+    table = _read_table(folder / "dg.toml", "project") or _read_table(
+        folder / "pyproject.toml", "tool", "dg", "project"
+    )
     if table is None:
         return None
     root_module = table.get("root_module")
@@ -211,7 +223,7 @@ def read_project(folder: Path) -> Project | None:
     )
 
 
-def _dotenv(path: Path) -> dict[str, str]:
+def _read_dotenv(path: Path) -> dict[str, str]:
     """Return the variables of a `.env` as Dagster reads them, but reject lines that Dagster would ignore."""
     from dotenv import dotenv_values
     from dotenv.parser import parse_stream
@@ -219,12 +231,13 @@ def _dotenv(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not valid UTF-8 at byte {error.start}. Save it as UTF-8") from error
+        raise ConfigError(f"{path}: not valid UTF-8 at byte {error.start}. Save the file as UTF-8") from error
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {os_error_reason(error)}") from error
     if text.startswith("\ufeff"):
         raise ConfigError(
-            f"{path}: begins with a byte order mark, which would become part of a name. Save it without one"
+            f"{path}: begins with a byte order mark, which would become part of a name. Save the file without a byte "
+            "order mark"
         )
     for binding in parse_stream(StringIO(text)):
         if binding.error or "\0" in binding.original.string:
@@ -232,13 +245,13 @@ def _dotenv(path: Path) -> dict[str, str]:
     return {name: value for name, value in dotenv_values(path).items() if value is not None}
 
 
-def _table(path: Path, *keys: str) -> dict[str, Any] | None:
+def _read_table(path: Path, *keys: str) -> dict[str, Any] | None:
     try:
         table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {os_error_reason(error)}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: invalid TOML: {error}") from error
     for key in keys:
