@@ -12,7 +12,7 @@ HEAVY = frozenset(
     {
         *("tensorflow", "tensorflow_datasets", "keras", "jax", "grain"),
         *("torch", "torchvision", "triton", "megatron", "streaming", "datatrove"),
-        *("transformers", "datasets", "ray"),
+        *("transformers", "datasets", "ray", "olmo_core"),
     }
 )
 """Top-level modules that no test process imports. `array_record` is none of them: it is a small extension module that
@@ -75,5 +75,29 @@ DATATROVE = Family(
     name="datatrove", needs=("torch", "datatrove"), install="the extra `readers`", modules=_TORCH | {"datatrove"}
 )
 DATASETS = Family(name="datasets", needs=("datasets",), install="the extra `readers`", modules=frozenset({"datasets"}))
+TRL = Family(
+    name="trl",
+    needs=("torch", "datasets", "trl", "accelerate"),
+    install="see the Makefile",
+    modules=_TORCH | {"transformers", "datasets"},
+)
+OLMO_CORE = Family(
+    name="olmo_core",
+    needs=("torch", "olmo_core"),
+    install="see the Makefile",
+    modules=_TORCH | {"olmo_core", "transformers", "datasets"},
+)
+VERL = Family(
+    name="verl",
+    needs=("torch", "datasets", "verl"),
+    install="verl and its requirements, in an environment of their own",
+    modules=_TORCH | {"transformers", "datasets", "ray"},
+)
+NEMO_GYM = Family(
+    name="nemo_gym",
+    needs=("nemo_gym",),
+    install="NVIDIA-NeMo/Gym, in an environment of its own",
+    modules=_TORCH | {"transformers", "datasets", "ray"},
+)
 NONE = Family(name="none", needs=(), install="nothing", modules=frozenset())
 """No library at all: for the tests of the processes themselves."""

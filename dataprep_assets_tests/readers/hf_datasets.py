@@ -63,3 +63,32 @@ def saved(folder: Path, rows: list[dict[str, Any]], kept: list[int], shards: int
     chosen = datasets.Dataset.from_list(rows).select(kept)
     datasets.DatasetDict({"train": chosen}).save_to_disk(str(folder), num_shards={"train": shards})
     return list(datasets.load_from_disk(str(folder))["train"])
+
+
+@in_process_of(DATASETS)
+def both_ways(directory: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
+    """Rows of each split, which `load_from_disk` and `load_dataset` must read equally."""
+    import datasets
+
+    mapped = datasets.load_from_disk(str(directory))
+    loaded = datasets.load_dataset(str(directory), cache_dir=str(cache))
+    rows = {split: list(part) for split, part in mapped.items()}
+    assert rows == {split: list(part) for split, part in loaded.items()}
+    assert {split: part.column_names for split, part in mapped.items()} == loaded.column_names
+    return rows
+
+
+@in_process_of(DATASETS)
+def fingerprints(directory: Path) -> dict[str, str]:
+    """The fingerprint of each split, on which caches of `map` depend."""
+    import datasets
+
+    return {split: part._fingerprint for split, part in datasets.load_from_disk(str(directory)).items()}
+
+
+@in_process_of(DATASETS)
+def all_rows(directory: Path, cache: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each split of a folder with a card, as the library gives them to a trainer."""
+    import datasets
+
+    return {split: list(rows) for split, rows in datasets.load_dataset(str(directory), cache_dir=str(cache)).items()}

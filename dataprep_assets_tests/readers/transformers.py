@@ -44,3 +44,37 @@ def rendered(text: str, conversation: dict[str, Any], **variables: Any) -> str:
     )
     texts = found[0] if isinstance(found, tuple) else found
     return str(texts[0])
+
+
+@in_process_of(TRANSFORMERS)
+def applied(folder: Path, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+    """A conversation by the chat template that the tokenizer of a folder chooses."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(folder))
+    return str(tokenizer.apply_chat_template(messages, tools=tools, tokenize=False))
+
+
+@in_process_of(TRANSFORMERS)
+def older_tokenizer(folder: Path, tokens: list[str]) -> tuple[dict[str, str], list[int]]:
+    """The named tokens of a folder's tokenizer, and the ids of some tokens."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(folder))
+    named = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
+    return named, [tokenizer.convert_tokens_to_ids(token) for token in tokens]
+
+
+@in_process_of(TRANSFORMERS)
+def rendered_rows(text: str, rows: list[dict[str, Any]], **variables: Any) -> list[str | None]:
+    """Conversations by the chat template of that text; None for those that it refuses."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    def render(row: dict[str, Any]) -> str | None:
+        try:
+            found = render_jinja_template([row["messages"]], tools=row.get("tools"), chat_template=text, **variables)
+        except Exception:  # of the template, or of Python inside it
+            return None
+        return str((found[0] if isinstance(found, tuple) else found)[0])
+
+    return [render(row) for row in rows]

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGET = Path(__file__).with_name("prose_budget.json")
-SOURCE = ("dataprep_assets", "resources")
+SOURCE, TESTS = ("dataprep_assets", "resources"), "dataprep_assets_tests"
 BARE_NAMES = frozenset(Path(__file__).with_name("bare_names.txt").read_text(encoding="utf-8").split())
 """Participles, adverbs, prepositions and pronouns: none says alone what a function does or what a variable holds."""
-MAX_SENTENCE, MAX_PARAGRAPH, MAX_WORDS_PER_BLOCK, MAX_ENTRY = 40, 100, 170, 25
-"""In words: a sentence, a paragraph, the text of a guide per code block, an entry of the changelog."""
+MAX_SENTENCE, MAX_PARAGRAPH, MAX_WORDS_PER_BLOCK, MAX_ENTRY, MAX_EXPECTED = 40, 100, 170, 25, 3
+"""In words: a sentence, a paragraph, the text of a guide per code block, an entry of the changelog, and the prose in
+a text that a test expects."""
 HABITS = {
     "tell, told": r"\b(?:tells?|told)\b",
     "'what is' as a noun": r"\b[Ww]hat (?:is|was|are|were|has|had|it|they|there|no|a|the)\b(?![^.\n]{0,80}\?)",
@@ -51,6 +52,8 @@ _REMEDY = re.compile(
     re.IGNORECASE,
 )
 """An instruction, or what is allowed."""
+_WORD = re.compile(r"(?<![\w`/.-])[a-z]{2,}(?![\w`/-]|\.\w)")
+"""A word of prose: no name, no part of a path, nothing in upper case."""
 _DOCSTRING = re.compile(r"(?:What|Of|As|Which|How|Whose|The same|That)\b")
 
 
@@ -71,6 +74,8 @@ def findings(root: Path = ROOT) -> Iterator[Finding]:
         for path in sorted((root / folder).rglob("*.py")):
             if "project_template" not in path.parts and path.relative_to(root).parts[1] != "resources":
                 yield from of_module(path.read_text(encoding="utf-8"), path.relative_to(root).as_posix())
+    for path in sorted((root / TESTS).rglob("*.py")):
+        yield from of_test(path.read_text(encoding="utf-8"), path.relative_to(root).as_posix())
 
 
 def pages(root: Path) -> list[Path]:
@@ -126,6 +131,41 @@ def of_module(source: str, name: str) -> Iterator[Finding]:
             user = ast.unparse(node.exc.func) == "ConfigError"
             if user and text and not text.endswith("…") and not _REMEDY.search(text):
                 yield Finding("messages: without a remedy", place, text)
+
+
+def of_test(source: str, name: str) -> Iterator[Finding]:
+    """Yield the sentences that a test expects of a message, an output or a summary: their wording may change."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            kind, expected = "messages", _expected_of_call(node)
+        elif isinstance(node, ast.Assert):
+            kind, expected = "texts", [part for test in ast.walk(node.test) for part in _compared(test)]
+        else:
+            continue
+        for part in expected:
+            text = _text(part)
+            if len(_WORD.findall(re.sub(r"`[^`]*`", "`", text))) > MAX_EXPECTED:
+                yield Finding(f"tests: {kind} by over {MAX_EXPECTED} words of prose", f"{name}:{part.lineno}", text)
+
+
+def _expected_of_call(call: ast.Call) -> list[ast.expr]:
+    """Return what a call expects of a message: `raises(error, *values)` and `pytest.raises(error, match=…)`."""
+    match ast.unparse(call.func):
+        case "raises" | "assert_names":
+            return call.args[1:]
+        case "pytest.raises" | "pytest.warns":
+            return [word.value for word in call.keywords if word.arg == "match"]
+    return []
+
+
+def _compared(test: ast.AST) -> list[ast.expr]:
+    """Return the operands of a comparison, and the pattern of a search."""
+    match test:
+        case ast.Compare(left=left, comparators=comparators):
+            return [left, *comparators]
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="re")), args=[pattern, *_]):
+            return [pattern]
+    return []
 
 
 def _habits(kind: str, text: str, name: str) -> Iterator[Finding]:

@@ -83,6 +83,22 @@ def test_names_docstrings_and_remedies_of_a_module() -> None:
     }
 
 
+def test_sentences_that_tests_expect() -> None:
+    sentence = "the file was not found, so 3 rows are left"
+    found = Counter(
+        finding.kind
+        for finding in prose.of_test(
+            f'with pytest.raises(ConfigError, match="{sentence}"), raises(ConfigError, 3, "{sentence}"):\n    pass\n'
+            f'assert_names(text, "{sentence}")\nassert "{sentence}" in text\nassert text == f"{sentence} {{x}}"\n'
+            f'assert re.search("{sentence}", text)\nexpected = "{sentence}"\n'
+            'with raises(ConfigError, "not found", "`the key of the file`", "a/path to/a.file of"):\n    pass\n'
+            'assert "3 rows are left" in text\n',
+            "test.py",
+        )
+    )
+    assert found == {"tests: messages by over 3 words of prose": 3, "tests: texts by over 3 words of prose": 3}
+
+
 def test_long_entries_of_the_unreleased_changelog_only(tmp_path: Path) -> None:
     long = "word " * 26
     (tmp_path / "CHANGELOG.md").write_text(f"# C\n\n## Unreleased\n\n- {long}\n- short\n\n## 0.1.0\n\n- {long}\n")

@@ -29,10 +29,10 @@ from pathlib import Path
 from dataprep_assets.execution.pool import ENGINES, PROCESSES, RAY
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.verify import receipts_below
+from dataprep_assets.integrity.verify import read_receipts_below
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.stores.connect import S3Place
+from dataprep_assets.stores.connect import S3Address
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.engine.building import build_all
@@ -63,7 +63,7 @@ class Job:
 
     def store(self, name: str) -> BucketArtifacts:
         """The bucket, with copies and staging below a folder of the job's."""
-        place = S3Place(
+        place = S3Address(
             bucket=self.bucket,
             prefix="weather",
             endpoint_url=self.server,
@@ -187,7 +187,7 @@ def differences(job: Job) -> list[str]:
     quiet = LocalArtifacts(job.folder / "quiet")
     declared = job.corpus("fastokens").model_copy(update={"run_on": PROCESSES})
     build_all(corpus_specs(declared), quiet)
-    expected = {r.partition: r for _, r in receipts_below(quiet.root) if r.artifact == TOKEN_BINS}
+    expected = {r.partition: r for _, r in read_receipts_below(quiet.root) if r.artifact == TOKEN_BINS}
     found = job.store("look").receipts([declared.artifact(TOKEN_BINS, partition) for partition in expected])
     different = []
     for (partition, wanted), receipt in zip(expected.items(), found, strict=True):
@@ -202,7 +202,7 @@ def seconds_a_file(job: Job) -> float:
     specs = corpus_specs(job.corpus("tokenizers").model_copy(update={"run_on": PROCESSES}))
     store = LocalArtifacts(job.folder / "probe")
     build_all(specs, store)
-    measured = [r.measured["cpu_seconds"] for _, r in receipts_below(store.root) if r.artifact == TOKEN_BINS]
+    measured = [r.measured["cpu_seconds"] for _, r in read_receipts_below(store.root) if r.artifact == TOKEN_BINS]
     return sum(measured) / FILES_A_SHARD
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.engine.checks.check import ledger_of
+from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts import cohort_shards, packed_cohorts_checks
@@ -117,9 +117,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not run:
                 for costs in (packed, *sharded.values()):
                     costs.forget()
-    facts = PackedCohortFacts.of(receipt)
-    rows, tokens = sum(split.rows for split in facts.splits.values()), ledger_of(receipt).tokens
-    print(f"{rows:,} rows of {given.row_length:,}, {tokens:,} tokens of {ledger_of(receipt).documents:,} notes")
+    facts = PackedCohortFacts.from_receipt(receipt)
+    rows, tokens = sum(split.rows for split in facts.splits.values()), require_ledger(receipt).tokens
+    print(f"{rows:,} rows of {given.row_length:,}, {tokens:,} tokens of {require_ledger(receipt).documents:,} notes")
     met = [costs.report() for costs in (packed, *sharded.values())]
     met += [report_together(f"a cohort from notes to {format}", [packed, costs]) for format, costs in sharded.items()]
     if given.json:

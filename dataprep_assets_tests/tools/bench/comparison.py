@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.tokenization.engines import installed
+from dataprep_assets.tokenization.engines import installed_version
 from dataprep_assets_tests.tools.bench.contenders import NEXT, Spec
 from dataprep_assets_tests.tools.bench.runner import Measurement, measure
 from dataprep_assets_tests.tools.bench.verdict import Judge
@@ -230,14 +230,14 @@ class Comparison:
                 self._say(f"run {turn + 1} of {runs}: {NAMES[name]}")
                 result.tiny.append(self._run(name, self.spec_of(name, self._tiny)))
                 spec = replace(self.spec, files=self.spec.files * result.passes)
-                judge = self._judgement(name, result)
+                judge = self._judgment(name, result)
                 result.full.append(self._run(name, self.spec_of(name, spec), judge))
 
     def spec_of(self, name: str, spec: Spec) -> Spec:
         """What a contender is run on; a comparison with contenders of its own prepares it here."""
         return spec
 
-    def _judgement(self, name: str, result: Result) -> Callable[[Path], None]:
+    def _judgment(self, name: str, result: Result) -> Callable[[Path], None]:
         def judge(out: Path) -> None:
             result.faults += self._judge.faults(name, out, ids=name not in FLOORS)
 
@@ -272,7 +272,7 @@ def baselines() -> dict[str, str]:
         "k": ("fastokens",),
     }
     found = {
-        name: ", ".join(f"{one} {version}" for one in packages if (version := installed(one)) is not None)
+        name: ", ".join(f"{one} {version}" for one in packages if (version := installed_version(one)) is not None)
         for name, packages in of.items()
     }
     for folder in NEXT.glob("tokenizers-*.dist-info"):

@@ -359,9 +359,9 @@ def ours(spec: Spec) -> None:
 def reference(spec: Spec) -> None:
     """(r) The same with the installed `tokenizers` as the engine: when it is as fast, no other one is needed."""
     from dataprep_assets.tokenization.bundle import TokenizerBundle
-    from dataprep_assets.tokenization.certificate import refused_outright
+    from dataprep_assets.tokenization.certificate import refuse_engine
 
-    refused = refused_outright(TokenizerBundle.load(Path(spec.tokenizer)), "text", "tokenizers", "it is measured")
+    refused = refuse_engine(TokenizerBundle.load(Path(spec.tokenizer)), "text", "tokenizers", "it is measured")
     ours(replace(spec, certificate=refused.to_json()))
 
 

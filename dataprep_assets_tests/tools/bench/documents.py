@@ -102,13 +102,13 @@ class Bench:
 
 def build_selection(project: Path, dataset: str, root: Path) -> None:
     """Build a dataset up to its selections, with two workers: what datatrove's filters do."""
-    from dataprep_assets.declarations import declarations_of
+    from dataprep_assets.declarations import open_declarations
     from dataprep_assets.engine.artifact.dataset import Dataset
     from dataprep_assets.integrity.artifacts import LocalArtifacts
-    from dataprep_assets.project import find
+    from dataprep_assets.project import find_project
     from dataprep_assets_tests.engine.building import build_all
 
-    declared = declarations_of(find(str(project)))
+    declared = open_declarations(find_project(str(project)))
     found = declared.load(declared.files[dataset])
     assert isinstance(found, Dataset)
     specs = [spec for spec in found.specs if spec.name in ("manifest", "snapshot", "tags", "selection")]

@@ -27,20 +27,20 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from dataprep_assets.curation.duplicates.banding import banding_for
+from dataprep_assets.curation.duplicates.banding import choose_banding
 from dataprep_assets.curation.duplicates.candidates import CandidateSet
 from dataprep_assets.curation.duplicates.kept_set import (
     ComparedPairs,
     KeptSet,
     Priority,
     ShardOrder,
-    kept_set,
+    choose_kept_documents,
 )
 from dataprep_assets.curation.duplicates.signatures import SignatureSettings, SignatureWriter, SignedShard
 from dataprep_assets_tests.tools.bench.runner import CommandFailedError, Measurement, measure
 
 THRESHOLD, PERMUTATIONS, SHINGLE, SHARDS = 0.8, 128, 5, 10
-BANDING = banding_for(THRESHOLD, PERMUTATIONS)
+BANDING = choose_banding(THRESHOLD, PERMUTATIONS)
 SETTINGS = SignatureSettings(kind="near", normalization="words", shingle=SHINGLE, banding=BANDING)
 RATES = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
 
@@ -112,7 +112,7 @@ def _joined(made: Sequence[SignedShard], known: ComparedPairs | None, appended: 
         for at in range(len(made))
     ]
     priority = Priority(documents=documents, shards=orders, by_split=False)
-    return kept_set(documents, priority, threshold=THRESHOLD, across="ignore", known=known)
+    return choose_kept_documents(documents, priority, threshold=THRESHOLD, across="ignore", known_pairs=known)
 
 
 def with_datasketch(folder: Path, _: Path) -> Sequence[int]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.duplicates.candidates import CandidateSet
-from dataprep_assets.curation.duplicates.kept_set import Priority, ShardOrder, kept_set
+from dataprep_assets.curation.duplicates.kept_set import Priority, ShardOrder, choose_kept_documents
 from dataprep_assets.curation.duplicates.signatures import (
     DIGESTS,
     ENDS,
@@ -74,7 +74,7 @@ def join(folder: Path) -> int:
     zero = np.zeros(1, np.int64)
     orders = [ShardOrder(split=0, starts=zero, files=zero + at, ages=zero) for at in range(len(shards))]
     priority = Priority(documents=documents, shards=orders, by_split=False)
-    return len(kept_set(documents, priority, threshold=THRESHOLD, across="ignore").removed)
+    return len(choose_kept_documents(documents, priority, threshold=THRESHOLD, across="ignore").removed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

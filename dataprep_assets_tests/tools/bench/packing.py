@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.packing.algorithms import ALGORITHMS, pack
-from dataprep_assets.packing.bins import Bins, fill
+from dataprep_assets.packing.algorithms import ALGORITHMS, pack_items
+from dataprep_assets.packing.bins import Bins, measure_fill
 from dataprep_assets.packing.next_fit import concat_then_split
 from dataprep_assets_tests.packing.excerpt import as_lists
 from dataprep_assets_tests.packing.lengths import realistic
@@ -99,8 +99,8 @@ def compare(
         bins: Bins = add(
             algorithm,
             runs,
-            lambda algorithm=algorithm: pack(lengths, capacity, algorithm),
-            lambda made: fill(made, lengths, capacity),
+            lambda algorithm=algorithm: pack_items(lengths, capacity, algorithm),
+            lambda made: measure_fill(made, lengths, capacity),
         )
         if algorithm == "first_fit_decreasing" and naive_bins is not None and as_lists(bins) != naive_bins:
             raise SystemExit(f"{lengths.size:,} sequences: first_fit_decreasing has other bins than the scan")

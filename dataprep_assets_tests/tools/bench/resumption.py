@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.serving.sampler.next_revision import FoundSource, RevisionRequest, add_revision
+from dataprep_assets.serving.sampler.next_revision import CurrentSource, RevisionRequest, add_revision
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory
 from dataprep_assets_tests.readers.families import GRAIN, MEGATRON, MOSAICML
@@ -68,7 +68,7 @@ def ours(_: Path, phases: list[Phase]) -> Read:
     for phase in phases:
         shards = [(("a-0", "a" * 64, FIRST),), (("b-0", "b" * 64, SECOND), ("b-1", "c" * 64, MORE))[: 1 + phase.grown]]
         sources = [
-            FoundSource(
+            CurrentSource(
                 name=name, dataset=name, split="train", dtype="uint16", tokenizer="t", weight=weight,
                 shards=tuple((at, content, samples * LENGTH) for at, content, samples in of),
             )

@@ -50,7 +50,14 @@ def _followed(out: Path, arguments: Sequence[str]) -> int:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
         # the bodies of modules and classes are run by every import, and have no local variables of their own
-        ours = [c for c in called if "/dataprep_assets/" in c.co_filename and c.co_flags & inspect.CO_OPTIMIZED]
+        # a page's template is compiled to functions, too, but is no module
+        ours = [
+            c
+            for c in called
+            if "/dataprep_assets/" in c.co_filename
+            and c.co_filename.endswith(".py")
+            and c.co_flags & inspect.CO_OPTIMIZED
+        ]
         out.write_text(json.dumps({"modules": sorted({c.co_filename for c in ours}), "functions": len(ours)}))
 
 

@@ -33,7 +33,7 @@ from dataprep_assets_tests.servers import end, free_port
 from dataprep_assets_tests.tools.bench.planned_files import CPU_TARGET, MEGABYTES_TARGET, Planned, planned
 
 SIZES = (1_000, 10_000, 60_000)
-MOST_WRITTEN = 200_000
+MAX_WRITTEN = 200_000
 SLIMPAJAMA_FILE = 15_100_000
 LOAD_TARGET, MANIFEST_TARGET = 2.0, 10.0
 BATCH = 50
@@ -172,7 +172,7 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
     import dagster as dg
 
     from dataprep_assets.integrity.receipt import FileRecord, Ledger, Receipt
-    from dataprep_assets.orchestration.metadata import receipt_metadata, render
+    from dataprep_assets.orchestration.metadata import build_receipt_metadata, render_value
 
     name = f"{corpus.dataset}_train_shards"
     partitions = dg.DynamicPartitionsDefinition(name=name)
@@ -198,8 +198,8 @@ def bookkeeping(found: Any, home: Path, corpus: CorpusDeclaration, shards: int) 
     )
     def token_bins(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         for key in context.partition_keys:
-            shown = receipt_metadata(receipt, f"/data/{key}", False)
-            context.add_asset_metadata({name: render(value) for name, value in shown.items()}, partition_key=key)
+            shown = build_receipt_metadata(receipt, f"/data/{key}", False)
+            context.add_asset_metadata({name: render_value(value) for name, value in shown.items()}, partition_key=key)
         return dg.MaterializeResult(data_version=dg.DataVersion(digest[:32]))
 
     job = dg.Definitions(assets=[token_bins]).resolve_implicit_global_asset_job_def()
@@ -362,7 +362,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     found, missed = [], False
     for files in options.files:
-        if files > MOST_WRITTEN:
+        if files > MAX_WRITTEN:
             plan = planned(files)
             print(told(plan))
             missed |= plan.cpu > CPU_TARGET or plan.megabytes > MEGABYTES_TARGET

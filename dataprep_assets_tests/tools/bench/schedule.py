@@ -11,7 +11,7 @@ from collections import Counter
 
 import numpy as np
 
-from dataprep_assets.serving.sampler.next_revision import DocumentEnds, FoundSource, RevisionRequest, add_revision
+from dataprep_assets.serving.sampler.next_revision import CurrentSource, DocumentEnds, RevisionRequest, add_revision
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.source_order import PackTable, Permutation
 from dataprep_assets.serving.sampler.training_schedule import ScheduleHistory, SourceShard
@@ -59,7 +59,7 @@ def large(revisions: int) -> ScheduleHistory:
     schedule: ScheduleHistory | None = None
     for revision in range(revisions):
         sources = [
-            FoundSource(
+            CurrentSource(
                 name=f"s{source}", dataset=f"s{source}", split="train", dtype="uint32", tokenizer="t",
                 weight=1.0 + source,
                 shards=tuple(
@@ -88,7 +88,7 @@ def costs() -> list[str]:
         schedule = large(revisions)
         data = schedule.to_json()
         started = time.process_time()
-        sampler = Sampler(ScheduleHistory.of_json(data))
+        sampler = Sampler(ScheduleHistory.from_json(data))
         begun = time.process_time() - started
         step = sampler.rules[-1].first + 12_345
         started = time.process_time()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.bench import pretrain
 from dataprep_assets_tests.tools.bench.runner import CommandFailedError, measure
@@ -73,5 +74,5 @@ def test_runner_counts_the_cpu_of_grandchildren_and_orphans() -> None:
     orphan = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {burn!r}])"
     for code in (burn, waited, orphan):
         assert measure([sys.executable, "-c", code]).cpu > 0.35
-    with pytest.raises(CommandFailedError, match="exit code 3"):
+    with raises(CommandFailedError, 3):
         measure([sys.executable, "-c", "raise SystemExit(3)"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.engine.trace.trace import Question
+from dataprep_assets.engine.trace.trace import TraceQuery
 from dataprep_assets.formats import document_ends
 from dataprep_assets.formats.document_index import IDS, ROWS, RunWriter
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
@@ -103,7 +103,7 @@ def main(arguments: list[str]) -> int:
             took = []
             for question in questions:
                 began = time.perf_counter()
-                found = tracer.find(Question(**question), decode=False)
+                found = tracer.find(TraceQuery(**question), decode=False)
                 took.append((time.perf_counter() - began) * 1000)
                 assert len(found) == 1
                 if way == "id":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.integrity.receipt import NAME, _own_digest, record_files
+from dataprep_assets.integrity.receipt import NAME, _compute_digest, record_files
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets_tests.tools.drill.datasets import Bench
 
@@ -86,7 +86,7 @@ class Box:
 
     def folder(self, target: Target) -> Path:
         """Where an artifact lies."""
-        return self.bench.store.directory(target.spec.located(self.bench.store, target.slot))
+        return self.bench.store.directory(target.spec.locate_artifact(self.bench.store, target.slot))
 
     def redeclare(self, dataset: str, change: Callable[[Any], Any]) -> None:
         """Let a dataset be declared otherwise: `change` gets its declaration and returns another."""
@@ -129,7 +129,7 @@ def edit_receipt(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
     def signed(value: dict[str, Any]) -> None:
         change(value)
-        value["digest"] = _own_digest(value)
+        value["digest"] = _compute_digest(value)
 
     edit_json(folder / NAME, signed)
 

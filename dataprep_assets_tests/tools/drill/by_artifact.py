@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from dataprep_assets.engine.checks.check import Level
-from dataprep_assets.integrity.verify import verify
+from dataprep_assets.integrity.verify import verify_path
 from dataprep_assets_tests.tools.drill.box import Box, Target, reseal, write
 from dataprep_assets_tests.tools.drill.bytes_of_files import files_of
 from dataprep_assets_tests.tools.drill.claims import leaves_of, otherwise
@@ -86,7 +86,7 @@ def of_box(box: Box, faults: int, seed: int, only: Sequence[str] = ()) -> Iterat
 
 def _asked(box: Box, target: Target, name: str, fault: str, path: Path) -> Named:
     folder = box.folder(target)
-    damage = any(path.name in defect for one in verify(folder) for defect in one.defects)
+    damage = any(path.name in defect for one in verify_path(folder) for defect in one.defects)
     reseal(folder)
     told = [_said(box, target, level) for level in LEVELS]
     where = f"{target.slot or ''}/{path.relative_to(folder)}"

@@ -37,7 +37,7 @@ from dataprep_assets_tests.tools.sample.make_sample_tasks import VERSIONS, write
 
 SEPARATOR = "<|endoftext|>"
 TEMPLATES = Path(dataprep_assets.__file__).parent / "tokenization" / "chat" / "templates"
-Declared = tuple[type[DatasetComponent], Mapping[str, Any]]
+DeclaredDataset = tuple[type[DatasetComponent], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -115,18 +115,18 @@ def _corpus_source(folder: Path, edition: str) -> Path:
     )
 
 
-def _corpora(folder: Path, edition: str) -> Iterator[Declared]:
+def _corpora(folder: Path, edition: str) -> Iterator[DeclaredDataset]:
     yield TokenizedCorpus, corpus_attributes(folder, _corpus_source(folder, edition))
 
 
-def curated(folder: Path, edition: str, documents: int = 48) -> Iterator[Declared]:
+def curated(folder: Path, edition: str, documents: int = 48) -> Iterator[DeclaredDataset]:
     """A corpus with every feature on, and two schedules over it."""
     yield TokenizedCorpus, curated_corpus(folder, edition, documents)
     for attributes in curated_schedules(folder, documents):
         yield TrainingSchedule, attributes
 
 
-def _releases(folder: Path, edition: str) -> Iterator[Declared]:
+def _releases(folder: Path, edition: str) -> Iterator[DeclaredDataset]:
     attributes = corpus_attributes(folder, _corpus_source(folder, edition), dataset="drill_release")
     for key in ("views", "olmo_sequence_length", "mds_sequence_length"):
         del attributes[key]
@@ -140,7 +140,7 @@ def _releases(folder: Path, edition: str) -> Iterator[Declared]:
     yield ShardRelease, {**attributes, "release": release}
 
 
-def _notes(folder: Path, edition: str) -> Iterator[Declared]:
+def _notes(folder: Path, edition: str) -> Iterator[DeclaredDataset]:
     source = folder / "source"
     source.mkdir(parents=True)
     for name, data in sample_cohorts().items():
@@ -189,7 +189,7 @@ def _notes(folder: Path, edition: str) -> Iterator[Declared]:
     )
 
 
-def _blends(folder: Path, edition: str) -> Iterator[Declared]:
+def _blends(folder: Path, edition: str) -> Iterator[DeclaredDataset]:
     source = folder / "source"
     write_rows(source / "code" / "part-0.jsonl.zst", [{"text": text} for text in documents(f"{edition}code", 30)])
     write_rows(source / "code" / "part-1.jsonl.gz", [{"text": text} for text in documents(f"{edition}more code", 30)])
@@ -247,7 +247,7 @@ def _blends(folder: Path, edition: str) -> Iterator[Declared]:
     )
 
 
-def _tasks(folder: Path, edition: str) -> Iterator[Declared]:
+def _tasks(folder: Path, edition: str) -> Iterator[DeclaredDataset]:
     counts = {"train": 12, "validation": 6, "test": 5}
     rows = {"Copa": counts, "RTE": counts, "ArcC_Cloze": counts}
     write_tree(folder, rows, {"Copa": VERSIONS})
@@ -266,7 +266,7 @@ def _tasks(folder: Path, edition: str) -> Iterator[Declared]:
     )
 
 
-PIPELINES: Mapping[str, Callable[[Path, str], Iterator[Declared]]] = {
+PIPELINES: Mapping[str, Callable[[Path, str], Iterator[DeclaredDataset]]] = {
     "corpus": _corpora,
     "curated": curated,
     "notes": _notes,
@@ -297,7 +297,7 @@ def bench(pipeline: str, folder: Path, *, edition: str = "", change: Change = di
         change: Applied to the attributes of each dataset.
     """
 
-    def declare(folder: Path) -> Iterator[Declared]:
+    def declare(folder: Path) -> Iterator[DeclaredDataset]:
         for kind, attributes in PIPELINES[pipeline](folder, edition):
             if (changed := change(dict(attributes))) is not None:
                 yield kind, changed
@@ -305,7 +305,7 @@ def bench(pipeline: str, folder: Path, *, edition: str = "", change: Change = di
     return bench_of(pipeline, folder, declare)
 
 
-def bench_of(pipeline: str, folder: Path, declare: Callable[[Path], Iterable[Declared]]) -> Bench:
+def bench_of(pipeline: str, folder: Path, declare: Callable[[Path], Iterable[DeclaredDataset]]) -> Bench:
     """Build what `declare` writes the sources of in a new folder, where the sample's tokenizer is already."""
     folder.mkdir(parents=True)
     shutil.copytree(SAMPLE / "tokenizer", folder / "tokenizer")

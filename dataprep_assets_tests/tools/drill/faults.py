@@ -12,7 +12,7 @@ Apply = Callable[[Box, Target, Random], str | None]
 
 
 class InapplicableError(Exception):
-    """The fault would change nothing here: a file without bytes, a shard without a neighbour."""
+    """The fault would change nothing here: a file without bytes, a shard without a neighbor."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Who notices that an artifact is not as it should be: `verify`, a blocking check, `status`.
+"""Who notices that an artifact is not as it should be: `verify_path`, a blocking check, `status`.
 
 Each is asked in this process, by the very function that the command or the asset check calls.
 """
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
-from dataprep_assets.engine.staleness.status import stale_decisions
+from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.verify import Verified, verify
+from dataprep_assets.integrity.verify import VerifiedArtifact, verify_path
 from dataprep_assets_tests.tools.drill.box import Box, Target
 
 
@@ -19,10 +19,10 @@ class Notice:
     """What was said of one damaged artifact, and of others.
 
     Attributes:
-        verify: The first defect that `verify` told of it.
+        verify: The first defect that `verify_path` told of it.
         proof: The first blocking check of it that failed, and what it said.
         status: Why `status` calls it stale.
-        others: Other artifacts that `verify` told a defect of.
+        others: Other artifacts that `verify_path` told a defect of.
         crash: What a proof raised that is no finding: a bug.
         run: What the run said in which a fault happened, where it left nothing wrong behind.
     """
@@ -36,7 +36,7 @@ class Notice:
 
     @property
     def noticed(self) -> bool:
-        """Whether `verify` or a blocking check named the right artifact."""
+        """Whether `verify_path` or a blocking check named the right artifact."""
         return bool(self.verify or self.proof or self.run)
 
 
@@ -62,8 +62,8 @@ def failed_proofs(
         yield min(wanted), str(error)
 
 
-def told_of(verdict: Verified) -> tuple[str, ...]:
-    """All that `verify` says of an artifact."""
+def told_of(verdict: VerifiedArtifact) -> tuple[str, ...]:
+    """All that `verify_path` says of an artifact."""
     return (*verdict.defects, *(f"its input {name} has changed" for name in verdict.changed_inputs))
 
 
@@ -79,7 +79,7 @@ def notice(box: Box, target: Target, examined: Sequence[str] | None = None, *, s
     store, target = box.bench.store, box.now(target)
     said, others = "", []
     location = str(box.folder(target))
-    for verdict in verify(box.root):
+    for verdict in verify_path(box.root):
         told = told_of(verdict)
         if told and verdict.location == location:
             said = told[0]
@@ -95,9 +95,7 @@ def notice(box: Box, target: Target, examined: Sequence[str] | None = None, *, s
         crash = f"{type(error).__name__}: {error}"
     if status:
         try:
-            why = next(
-                (one.reason for one in stale_decisions(box.specs, store) if _is(one.spec, one.partition, target)), ""
-            )
+            why = next((one.reason for one in find_stale(box.specs, store) if _is(one.spec, one.partition, target)), "")
         except Exception as error:
             crash = crash or f"status: {type(error).__name__}: {error}"
     return Notice(verify=said, proof=proof, status=why, others=tuple(others), crash=crash)
@@ -109,8 +107,8 @@ def _is(spec: ArtifactSpec | None, partition: str | None, target: Target) -> boo
 
 def alarms(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> list[str]:
     """Everything that is said of artifacts of which nothing is wrong: defects, failed blocking checks, stale ones."""
-    found = [f"verify: {v.name}: {told[0]}" for v in verify(store.root) if (told := told_of(v))]
+    found = [f"verify: {v.name}: {told[0]}" for v in verify_path(store.root) if (told := told_of(v))]
     for spec in specs:
         slots = [slot for slot in spec.slots(store) if slot is not None]
         found += [f"{'/'.join(spec.path)}: {name}: {said}" for name, said in failed_proofs(spec, store, slots)]
-    return found + [f"status: {one}" for one in stale_decisions(specs, store)]
+    return found + [f"status: {one}" for one in find_stale(specs, store)]

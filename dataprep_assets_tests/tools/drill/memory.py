@@ -1,5 +1,4 @@
-"""Faults of what is remembered: a verdict of an older proof, of other content, or of another receipt says that all is
-well with an artifact of which it is not."""
+"""Faults in stored verdicts: one of an older check or of other content passes a damaged artifact."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,42 +12,40 @@ from dataprep_assets_tests.tools.drill.rows import row_faults
 
 
 def _older(value: dict[str, Any]) -> None:
-    """One proof became stricter since."""
+    """One check became stricter since."""
     name = min(value["findings"])
     value["findings"][name]["version"] -= 1
 
 
 def _unknown(value: dict[str, Any]) -> None:
-    """One proof came since."""
+    """One check was added since."""
     del value["findings"][min(value["findings"])]
 
 
-def _other_receipt(value: dict[str, Any]) -> None:
-    value["receipt"] = "0" * 64
-
-
 def _other_content(value: dict[str, Any]) -> None:
-    value["content"] = "0" * 64
+    # the version changes with each build, and the content counts only then
+    value |= {"content": "0" * 64, "version": "0" * 64}
 
 
 MEMORIES: dict[str, Callable[[dict[str, Any]], None]] = {
-    "of an older proof": _older,
-    "from before a proof": _unknown,
-    "of another receipt": _other_receipt,
+    "of an older check": _older,
+    "from before a check": _unknown,
     "of other content": _other_content,
 }
 
 
 def _remembered(change: Callable[[dict[str, Any]], None], damage: Apply) -> Apply:
     def apply(box: Box, target: Target, random: Random) -> str | None:
-        store, artifact = box.bench.store, target.spec.located(box.bench.store, target.slot)
-        memory = verdicts.memory(artifact, store)
+        store, artifact = box.bench.store, target.spec.locate_artifact(box.bench.store, target.slot)
+        memory = verdicts.record_path(artifact, store)
         if not memory.exists():
             raise InapplicableError
         where = damage(box, target, random)
-        receipt = store.require(artifact)
         value = json.loads(memory.read_bytes())
-        value |= {"content": receipt.content, "receipt": verdicts._identity(receipt)}
+        value |= {
+            "content": verdicts.digest_claims([artifact], store),
+            "version": verdicts.identify_version([artifact], store),
+        }
         for finding in value["findings"].values():
             finding["passed"] = True
         change(value)

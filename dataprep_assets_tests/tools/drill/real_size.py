@@ -21,7 +21,7 @@ from dataprep_assets.engine.checks.check import EVERY_DOCUMENT, SAMPLE, Level
 from dataprep_assets.execution import pool
 from dataprep_assets.execution.jobs import SerialExecutor
 from dataprep_assets.formats import document_ends
-from dataprep_assets.formats.packed_rows import open_packed
+from dataprep_assets.formats.packed_rows import open_packed_file
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
@@ -32,7 +32,7 @@ from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokeni
 from dataprep_assets_tests.tools.drill.box import Box, Target, reseal, write
 from dataprep_assets_tests.tools.drill.datasets import (
     SEPARATOR,
-    Declared,
+    DeclaredDataset,
     bench_of,
     corpus_attributes,
     documents,
@@ -77,8 +77,8 @@ def _write_cohort(folder: Path, ids: Ids) -> None:
     _write_packed(folder, ids)
     receipt, path = read_receipt(folder), next(folder.glob("*.parquet"))
     assert receipt is not None
-    shape = RowFacts.of(receipt).shape
-    lines = [line for block in open_packed(path, masked=False) for line in shape.json_lines(block)]
+    shape = RowFacts.from_receipt(receipt).shape
+    lines = [line for block in open_packed_file(path, masked=False) for line in shape.json_lines(block)]
     write(path.with_suffix(".jsonl"), b"".join(lines))
 
 
@@ -145,7 +145,7 @@ def some_documents(stream: Stream, random: Random) -> None:
         _reverse(stream, at)
 
 
-def neighbours(stream: Stream, random: Random) -> None:
+def neighbors(stream: Stream, random: Random) -> None:
     """As many that follow one another are reversed."""
     first = random.randrange(len(stream.starts) - _few(stream))
     for at in range(first, first + _few(stream)):
@@ -158,7 +158,7 @@ FAULTS: Mapping[str, Callable[[Stream, Random], None]] = {
     "a document reversed": reversed_document,
     "a document replaced by one as long": replaced_document,
     "1 % of the documents reversed": some_documents,
-    "1 % in a row reversed": neighbours,
+    "1 % in a row reversed": neighbors,
 }
 
 
@@ -187,13 +187,13 @@ def _reverse(stream: Stream, at: int) -> None:
 class _Kept:
     """A dataset of one large shard, the artifact that is damaged, and its format."""
 
-    declared: Callable[[Path, int], Declared]
+    declared: Callable[[Path, int], DeclaredDataset]
     artifact: str
     read: Callable[[Path], Stream]
     write: Callable[[Path, Ids], None]
 
 
-def _corpus(folder: Path, count: int) -> Declared:
+def _corpus(folder: Path, count: int) -> DeclaredDataset:
     source = write_texts(folder / "source", {f"train/{n}.jsonl.zst": documents(f"{n}", count // 4) for n in range(4)})
     attributes = corpus_attributes(
         folder, source, splits={"train": ["train/**"]}, shards={"count": 1}, views=["nanogpt"]
@@ -203,7 +203,7 @@ def _corpus(folder: Path, count: int) -> Declared:
     return TokenizedCorpus, attributes
 
 
-def _notes(folder: Path, count: int) -> Declared:
+def _notes(folder: Path, count: int) -> DeclaredDataset:
     (folder / "source").mkdir()
     patients = [patient(Random(f"patient {n}"), "2010-11", n) for n in range(count // 3)]
     (folder / "source" / "2010-11.json").write_text(json.dumps(patients, indent=1) + "\n")
@@ -222,7 +222,7 @@ def _notes(folder: Path, count: int) -> Declared:
     }
 
 
-def _chats(folder: Path, count: int) -> Declared:
+def _chats(folder: Path, count: int) -> DeclaredDataset:
     write_rows(folder / "source" / "chats.jsonl", [plain_chat(Random(f"chat {n}"), n) for n in range(count)])
     write_chat_tokenizer(folder / "chat_tokenizer")
     return TrainingBlend, {

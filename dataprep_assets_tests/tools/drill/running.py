@@ -20,7 +20,7 @@ from unittest import mock
 from dataprep_assets.engine.artifact.spec import BuildRequest
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.integrity.verify import verify
+from dataprep_assets.integrity.verify import verify_path
 from dataprep_assets_tests.tools.drill.box import Box, Target, write
 from dataprep_assets_tests.tools.drill.bytes_of_files import flipped
 from dataprep_assets_tests.tools.drill.faults import Fault, InapplicableError
@@ -71,7 +71,7 @@ def build(box: Box, target: Target) -> str:
 
 def content(box: Box, target: Target) -> str:
     """The digest of what is finished; empty where nothing is."""
-    receipt = box.bench.store.receipt(target.spec.located(box.bench.store, target.slot))
+    receipt = box.bench.store.receipt(target.spec.locate_artifact(box.bench.store, target.slot))
     return "" if receipt is None else receipt.content
 
 
@@ -105,7 +105,7 @@ def aftermath(box: Box, target: Target, before: str, said: str, *, root: Path | 
         again = build(box, target)
         if again or content(box, target) != before:
             return Notice(others=(f"after {said}: the next run does not mend it: {again}",))
-    wrong = [f"{v.name}: {told[0]}" for v in verify(root or box.root) if (told := told_of(v))]
+    wrong = [f"{v.name}: {told[0]}" for v in verify_path(root or box.root) if (told := told_of(v))]
     return Notice(others=tuple(wrong)) if wrong else Notice(run=said or "the same bytes")
 
 

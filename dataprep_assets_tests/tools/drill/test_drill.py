@@ -31,6 +31,9 @@ ONCE_MISSED: dict[str, tuple[str, ...]] = {
         "receipt says otherwise: facts: drill_corpus/data_card",
         "receipt says otherwise: facts: drill_corpus/engine_certificate",
         "a number is another: index: drill_corpus/olmo_bins",
+        "verdict remembered: of an older check: drill_corpus/",
+        "verdict remembered: from before a check: drill_corpus/",
+        "verdict remembered: of other content: drill_corpus/",
     ),
     "curated": (
         "bytes flipped, receipt made of it: sealed: drill_curated/tags_train",

@@ -67,7 +67,7 @@ def _repeated(value: Any) -> None:
 
 CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
     "corpus": [
-        ("drill_corpus/manifest", "manifest.jsonl", _crlf, "line 1 is not in the canonical form"),
+        ("drill_corpus/manifest", "manifest.jsonl", _crlf, "line 1 is not in canonical form"),
         (
             "drill_corpus/mds_bins",
             "train/index.json",
@@ -80,7 +80,7 @@ CLAIMS: dict[str, list[tuple[str, str, Change, str]]] = {
             "drill_corpus/snapshot",
             NAME,
             _input("manifest"),
-            "its receipt has other inputs than the files of the manifest",
+            "the inputs in the receipt differ from the files of the manifest",
         ),
     ],
     "notes": [

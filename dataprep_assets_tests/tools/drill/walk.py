@@ -1,7 +1,7 @@
 """The walk: every file of every artifact, a changed byte at its beginning, in its middle and at its end.
 
-As damage `verify` has to name it. Under a receipt that was made of it a blocking check of the artifact has to, of a
-sample or of every document, or the file is one of `EXCEPTIONS`, with the reason.
+As damage `verify_path` has to name it. Under a receipt that was made of it a blocking check of the artifact has to, of
+a sample or of every document, or the file is one of `EXCEPTIONS`, with the reason.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
-from dataprep_assets.integrity.verify import verify
+from dataprep_assets.integrity.verify import verify_path
 from dataprep_assets_tests.tools.drill.box import Box, Target, reseal, write
 from dataprep_assets_tests.tools.drill.bytes_of_files import files_of
 from dataprep_assets_tests.tools.drill.real_size import LEVELS, said_at
@@ -28,7 +28,9 @@ EXCEPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A byte of a file that was another: where, and who said so of the damage (`verify`), and of the resealed file."""
+    """A byte of a file that was another: where, and who said so of the damage (`verify_path`), and of the resealed
+    file.
+    """
 
     file: str
     at: int
@@ -69,7 +71,7 @@ def _changed(box: Box, target: Target, name: str, at: int) -> Step:
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     write(path, bytes(data))
-    damaged = next((defect for one in verify(folder) for defect in one.defects if name in defect), "")
+    damaged = next((defect for one in verify_path(folder) for defect in one.defects if name in defect), "")
     reseal(folder)
     proof = crash = ""
     try:

@@ -7,6 +7,7 @@ Entry point: `compare`.
 
 import importlib
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, chat_plan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets.tokenization.chat.choices import PRESETS, ChatChoices
 from dataprep_assets.tokenization.chat.template import SHIPPED, ChatTemplate
 from dataprep_assets_tests.tools.parity.absent import bare_package, empty_module
@@ -44,7 +45,45 @@ def compare(folder: Path) -> list[Row]:
             equal = sum(_is_taken(theirs, index, row) for index, row in enumerate(held))
             note = f"{sum(len(row['seq_start_id']) for row in held)} sequences, validated and collated"
             found.append(Row("packed rows in Bridge", f"like: {like}", len(held), equal, 0, note))
+    with tempfile.TemporaryDirectory() as scratch:
+        found.append(_padded(dataset, Path(scratch)))
     return found
+
+
+def _padded(dataset: Any, scratch: Path) -> Row:
+    """The row of padded sequences: the batch of each row, with the boundaries that context parallelism needs."""
+    multiple = 8
+    given = [row for shape in SHAPES for row in rows(shape, PER_SHAPE)]
+    path = packed(_plan(PRESETS["ours"]), given, scratch / "a", pad_to_multiple=multiple, pad_id=_Tokenizer.eos_id)
+    options = {"max_seq_length": PACK_SIZE, "pad_seq_to_mult": multiple, "pad_to_max_length": True}
+    theirs = dataset(file_path=str(path.parent), tokenizer=_Tokenizer(), **options, **_PROMPT)
+    held = pq.read_table(path).to_pylist()
+    equal = sum(
+        _is_taken(theirs, index, row) and _is_aligned(theirs.collate_fn([theirs[index]]), row, multiple)
+        for index, row in enumerate(held)
+    )
+    note = f"{sum(len(row['seq_start_id']) for row in held)} sequences, padded to multiples of {multiple} labels"
+    return Row("padded rows in Bridge", f"pad_seq_to_mult={multiple}", len(held), equal, 0, note)
+
+
+def _is_aligned(batch: dict[str, Any], row: dict[str, list[int]], multiple: int) -> bool:
+    """Whether the boundaries of a batch are ours, padded and not, and all padding is masked."""
+    padded, bare = ([0], [0])
+    for length, unpadded in zip(row["seq_lengths"], row["unpadded_lengths"], strict=True):
+        padded.append(padded[-1] + length - 1)
+        # an input is a token before the last one, or the last one if there is padding behind it
+        bare.append(bare[-1] + min(unpadded, length - 1))
+    names = ("cu_seqlens_q", "cu_seqlens_q_padded", "padding_mask", "loss_mask")
+    found = {name: batch[name][0].tolist() for name in names}
+    positions = batch["position_ids"][0].tolist()
+    wanted_positions = [i for start, stop in pairwise(padded) for i in range(stop - start)]
+    return (
+        found["cu_seqlens_q_padded"][: len(padded)] == padded
+        and found["cu_seqlens_q"][: len(bare)] == bare
+        and all(bound % multiple == 0 for bound in padded)
+        and positions[: padded[-1]] == wanted_positions
+        and not any(mask and loss for mask, loss in zip(found["padding_mask"], found["loss_mask"], strict=True))
+    )
 
 
 class _Tokenizer:
@@ -63,7 +102,7 @@ def _dataset(bridge: Path) -> Any:
 
 def _plan(choices: ChatChoices) -> ChatPlan:
     bundle = TokenizerBundle.load(TOKENIZER)
-    refused = refused_outright(bundle, "text", "tokenizers", "a comparison")
+    refused = refuse_engine(bundle, "text", "tokenizers", "a comparison")
     return chat_plan(
         bundle, refused, ChatTemplate.load(SHIPPED[0]), pack_size=PACK_SIZE, bad_rows="drop", choices=choices
     )

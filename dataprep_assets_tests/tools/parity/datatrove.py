@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from dataprep_assets.curation.rules import parse, rule_numbers
-from dataprep_assets.curation.table import ColumnType, schema_of
-from dataprep_assets.curation.tagging import named_tagger
+from dataprep_assets.curation.rules import parse_rule, rule_numbers
+from dataprep_assets.curation.table import ColumnType, build_schema
+from dataprep_assets.curation.tagging import load_tagger
 from dataprep_assets.sources.readers.records import read_records
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.parity.pinned import installed, run_apart
@@ -72,19 +72,19 @@ EITHER = ({"lorem_ipsum", "curly_bracket"},)
 def page_rules() -> dict[str, str]:
     """The rules of the page, which people copy."""
     page = PAGE.read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```yaml\n(drop:\n  gopher_length.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (block,) = re.findall(r"^```yaml\n(  drop:\n    gopher_length.*?)^```", page, re.DOTALL | re.MULTILINE)
     return dict(yaml.safe_load(block)["drop"])
 
 
 def tagged(name: str, texts: Sequence[str]) -> tuple[pa.Table, Mapping[str, ColumnType]]:
     """The columns of a tagger."""
-    tagger = named_tagger(name)
-    return pa.table(dict(tagger.tag(texts)), schema=schema_of(tagger.columns)), tagger.columns
+    tagger = load_tagger(name)
+    return pa.table(dict(tagger.tag(texts)), schema=build_schema(tagger.columns)), tagger.columns
 
 
 def decided(table: pa.Table, columns: Mapping[str, ColumnType], rules: Mapping[str, str]) -> list[str | None]:
     """The rule that drops each row, or None."""
-    parsed = {rule: (False, parse(text, columns, rule)) for rule, text in rules.items()}
+    parsed = {rule: (False, parse_rule(text, columns, rule)) for rule, text in rules.items()}
     names = list(rules)
     return [names[at] if at >= 0 else None for at in rule_numbers(table, parsed).tolist()]
 

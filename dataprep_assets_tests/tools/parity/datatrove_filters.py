@@ -23,8 +23,8 @@ from datatrove.pipeline.filters import (
     gopher_repetition_filter,
 )
 
-from dataprep_assets.curation.taggers.c4 import sentences
-from dataprep_assets.curation.text_tagger import normalize
+from dataprep_assets.curation.taggers.c4 import count_sentences
+from dataprep_assets.curation.text_tagger import normalize_text
 
 FILTERS: dict[str, tuple[Callable[[], Any], Any]] = {
     "gopher": (GopherQualityFilter, gopher_quality_filter),
@@ -47,7 +47,7 @@ def _as_ours(module: Any) -> None:
     if hasattr(module, "split_into_words"):
         module.split_into_words = lambda text, _: text.split()
     if hasattr(module, "split_into_sentences"):
-        module.split_into_sentences = lambda line, _: [line] * sentences(line)
+        module.split_into_sentences = lambda line, _: [line] * count_sentences(line)
     if hasattr(module, "PUNCTUATION_SET"):
         module.PUNCTUATION_SET = _Symbols()
 
@@ -69,7 +69,7 @@ def main(answer: Path) -> None:
         made = make()
         as_installed = [_said(made, text) for text in texts]
         _as_ours(module)
-        found[name] = [as_installed, [_said(made, normalize(text)) for text in texts]]
+        found[name] = [as_installed, [_said(made, normalize_text(text)) for text in texts]]
     answer.write_text(json.dumps(found))
 
 

@@ -29,9 +29,9 @@ from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.replay.replay import build_replay
-from dataprep_assets.pipelines.notes.replay.replay_declaration import ReplayDeclaration
+from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DirectoryFacts
-from dataprep_assets.pipelines.notes.tfds.maxtext import combined_line, maxtext_settings
+from dataprep_assets.pipelines.notes.tfds.maxtext import build_maxtext_settings, format_combined_line
 from dataprep_assets.serving.sampler import maxtext as loader
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLE, SAMPLES, declaration, run_notes
 from dataprep_assets_tests.tools.parity.table import Row
@@ -153,7 +153,7 @@ def tokenizer_of(folder: Path, change: Mapping[str, Any]) -> Path:
 def _row(folder: Path, home: Path, tokenizer: Path, kind: str, case: Case) -> Row:
     notes, store = made_notes(home, tokenizer, case)
     wanted, across = labels_of(notes, store, tokenizer)
-    options = maxtext_settings(notes, store, case.format) | dict(case.besides)
+    options = build_maxtext_settings(notes, store, case.format) | dict(case.besides)
     prepacked = notes.layout == "prepacked"
     ignored = set[int]() if prepacked else _ignored(options["dataset_type"], kind, tokenizer)
     trained = _trained(folder, home, options, with_loader=prepacked)
@@ -203,12 +203,12 @@ def _mixture(
         outcome = run_notes(notes, root)
         assert not outcome.failed, outcome.failed
         wanted += labels_of(notes, LocalArtifacts(root), tokenizer)[0]
-    mix = ReplayDeclaration.model_validate(
+    mix = MixtureDeclaration.model_validate(
         {"dataset": "mixture", "sources": [{"dataset": name} for name in names], **declared}
     )
     store = LocalArtifacts(root)
     receipt, _ = build_replay(mix, store)
-    line = combined_line(mix, store, DirectoryFacts.of(receipt), str(tokenizer)).rpartition(": ")[2]
+    line = format_combined_line(mix, store, DirectoryFacts.from_receipt(receipt), str(tokenizer)).rpartition(": ")[2]
     options = dict(setting.split("=", 1) for setting in line.split(" "))
     trained = _trained(folder, home, options, with_loader=prepacked)
     ignored = set[int]() if prepacked else _ignored(options["dataset_type"], kind, tokenizer)
@@ -320,7 +320,7 @@ def _without_the_loader(folder: Path, home: Path, tokenizer: Path) -> Row:
     """What a stock pipeline makes of prepacked rows, so that it is seen that these counts can be other than 0."""
     notes, store = made_notes(home, tokenizer, CASES[0])
     wanted, _ = labels_of(notes, store, tokenizer)
-    options = maxtext_settings(notes, store) | {
+    options = build_maxtext_settings(notes, store) | {
         "train_data_columns": "['inputs']",
         "tokenize_train_data": "False",
         "packing": "False",

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dataprep_assets.pipelines.notes.tfds.maxtext import maxtext_settings
+from dataprep_assets.pipelines.notes.tfds.maxtext import build_maxtext_settings
 from dataprep_assets_tests.tools.parity.maxtext import (
     BOTH,
     LENGTH,
@@ -66,7 +66,7 @@ def compare(folder: Path) -> list[Row]:
         for number, case in enumerate(CASES):
             notes, store = made_notes(home, tokenizer, case)
             wanted.append(labels_of(notes, store, tokenizer)[0])
-            options = maxtext_settings(notes, store, case.format) | dict(case.besides) | MACHINE
+            options = build_maxtext_settings(notes, store, case.format) | dict(case.besides) | MACHINE
             for kind, stop in (("whole", None), ("stopped", STOP), ("resumed", None)):
                 place = "whole" if kind == "whole" else "stopped"
                 named = options | {"run_name": f"{place}-{number}", "base_output_directory": str(home / "out")}

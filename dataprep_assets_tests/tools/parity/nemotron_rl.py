@@ -19,11 +19,11 @@ import orjson
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.output.trainer_entry import RL_MANIFEST
-from dataprep_assets.pipelines.blend.rl.apply_transforms import Refused, SkippedRecord, apply_transforms
+from dataprep_assets.pipelines.blend.rl.apply_transforms import RefusedRecord, SkippedRecord, apply_transforms
 from dataprep_assets.pipelines.blend.rl.options import RESOLVE, RlOptions
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
-from dataprep_assets.pipelines.blend.rl.shard import compact_line
-from dataprep_assets.pipelines.blend.rl.transforms import compose, declared_sources
+from dataprep_assets.pipelines.blend.rl.shard import encode_line
+from dataprep_assets.pipelines.blend.rl.transforms import compose_steps, list_declared_sources
 from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows
 from dataprep_assets_tests.tools.parity.absent import stand_in
 from dataprep_assets_tests.tools.parity.rl_records import NAMES, STOPS, Record, records_by_shape, write_tables
@@ -79,15 +79,15 @@ def _declared(hub: Path) -> RlOptions:
 
 def _our_transform(hub: Path) -> Callable[[Record], Line]:
     options = _declared(hub)
-    files = fetch_sources(declared_sources(options.transforms), SourceAccessDeclaration())
-    steps = compose(options.transforms, files, options.rules)
+    files = fetch_sources(list_declared_sources(options.transforms), SourceAccessDeclaration())
+    steps = compose_steps(options.transforms, files, options.rules)
 
     def line(record: Record) -> Line:
         made = apply_transforms(record, steps, options.rules, "the record")
         try:
-            if isinstance(made, SkippedRecord | Refused):
-                return STOPS_ALL if isinstance(made, Refused) else None
-            return compact_line(made)
+            if isinstance(made, SkippedRecord | RefusedRecord):
+                return STOPS_ALL if isinstance(made, RefusedRecord) else None
+            return encode_line(made)
         except (TypeError, ValueError):  # a bad record
             return STOPS_ALL
 

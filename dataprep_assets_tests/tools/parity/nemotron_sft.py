@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, chat_plan
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS, open_shard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
-from dataprep_assets.tokenization.certificate import refused_outright
+from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets.tokenization.chat.choices import NEMOTRON, PRESETS, ChatChoices
 from dataprep_assets.tokenization.chat.template import ChatTemplate
 from dataprep_assets_tests.tokenization.chat.trap import HEADERS, HERMES, TRAP
@@ -52,7 +52,7 @@ _THEIRS = "the original takes its own templates' marks for those of this one"
 def plan_with(template: Path, choices: ChatChoices = NEMOTRON, tokenizer: Path = TOKENIZER) -> ChatPlan:
     """Our plan with a template in a file, encoded by the reference engine."""
     bundle = TokenizerBundle.load(tokenizer)
-    refused = refused_outright(bundle, "text", "tokenizers", "a comparison")
+    refused = refuse_engine(bundle, "text", "tokenizers", "a comparison")
     return chat_plan(
         bundle,
         refused,

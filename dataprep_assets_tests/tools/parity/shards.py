@@ -29,16 +29,20 @@ def source_of(given: list[dict[str, Any]], folder: Path) -> ChatSource:
 
 
 def packed_shard(
-    plan: ChatPlan, given: list[dict[str, Any]], folder: Path, algorithm: Algorithm = "first_fit_shuffle"
+    plan: ChatPlan,
+    given: list[dict[str, Any]],
+    folder: Path,
+    algorithm: Algorithm = "first_fit_shuffle",
+    **padding: int,
 ) -> SftShard:
-    """The finished shard of the rows, made in a new folder."""
+    """The finished shard of the rows, made in a new folder; `padding` are settings of `PackPlan`."""
     source = source_of(given, folder)
     shard = SftShard(
         artifact=Artifact(dataset="parity", name="packed_sft", partition="a"),
         store=LocalArtifacts(folder / "store"),
         sources=(source,),
         plan=plan,
-        packing=PackPlan(algorithm=algorithm),
+        packing=PackPlan(algorithm=algorithm, **padding),
         budget=1.0,
     )
     spool_source(plan, source, shard.scratch, shard.artifact)
@@ -47,8 +51,12 @@ def packed_shard(
 
 
 def packed(
-    plan: ChatPlan, given: list[dict[str, Any]], folder: Path, algorithm: Algorithm = "first_fit_shuffle"
+    plan: ChatPlan,
+    given: list[dict[str, Any]],
+    folder: Path,
+    algorithm: Algorithm = "first_fit_shuffle",
+    **padding: int,
 ) -> Path:
     """The packed file of such a shard."""
-    shard = packed_shard(plan, given, folder, algorithm)
+    shard = packed_shard(plan, given, folder, algorithm, **padding)
     return shard.store.directory(shard.artifact) / PACKED

@@ -1,4 +1,4 @@
-"""The sample blends that ship with the package: a pretraining, an SFT and an RL blend of plainly invented texts.
+"""The sample blends that ship with the package: for pretraining, SFT, pairs and RL, of plainly invented texts.
 
 The package needs sources of every kind that users have (JSON lines, plain and compressed, and Parquet), small, and that
 everyone may redistribute. So a lighthouse keeper answers questions about a harbour that does not exist, and a robot
@@ -136,6 +136,31 @@ def tool_task(random: Random, number: int) -> dict[str, Any]:
     return {"id": f"tide-{number:04d}", "expected_answer": "tide_table", "responses_create_params": params}
 
 
+def pair(random: Random, number: int) -> dict[str, Any]:
+    """A question with two answers of the keeper, of which the honest one is chosen; either may be the longer one."""
+    question = f"FICTION {number}: what did you see off {pick(random, PLACES)}?"
+    honest = f"The {pick(random, SHIPS)}, under {pick(random, WINDS)}."
+    boast = f"Nothing that I did not {pick(random, ('invent', 'buy', 'paint'))} myself."
+    longer = f" Then I {pick(random, DEEDS)}."
+    if random.random() < 0.5:
+        honest += longer
+    else:
+        boast += longer
+    prompt = [{"role": "user", "content": question}]
+    if random.random() < 0.3:
+        prompt.insert(0, {"role": "system", "content": "FICTION. You keep a lighthouse and answer briefly."})
+    sides = {"chosen": honest, "rejected": boast}
+    return {"prompt": prompt, **{name: [{"role": "assistant", "content": text}] for name, text in sides.items()}}
+
+
+def text_pair(random: Random, number: int) -> dict[str, Any]:
+    """A pair of recipes as plain texts, of which the shorter one is often chosen."""
+    question = f"FICTION {number}: how do I cook {pick(random, FOODS)} {pick(random, WAYS)}?"
+    short, long = pick(random, STEPS), f"{pick(random, STEPS)} {pick(random, STEPS)} {pick(random, STEPS)}"
+    chosen, rejected = (short, long) if random.random() < 0.7 else (long, short)
+    return {"prompt": question, "chosen": f"FICTION. {chosen}", "rejected": f"FICTION. Gladly. {rejected}"}
+
+
 def sample_rows() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Path below `defs/samples/` and rows of every data file."""
     makers = (
@@ -145,6 +170,8 @@ def sample_rows() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         ("sample_blend_sft/data/chat.jsonl", plain_chat, 64),
         ("sample_blend_sft/data/sums.jsonl", thinking_chat, 88),
         ("sample_blend_sft/data/tools.jsonl.zst", tool_chat, 32),
+        ("sample_blend_pairs/data/keeper.jsonl", pair, 80),
+        ("sample_blend_pairs/data/recipes.jsonl.zst", text_pair, 48),
         ("sample_blend_rl/data/knots/train.jsonl", task, 40),
         ("sample_blend_rl/data/knots/validation.jsonl", task, 8),
         ("sample_blend_rl/data/tides/train.jsonl.gz", tool_task, 24),
@@ -192,7 +219,8 @@ def write_samples(folder: Path) -> None:
     """Every data file and the tokenizer below `folder`, the `defs/samples/` of the package."""
     for path, rows in sample_rows():
         write_rows(folder / path, rows)
-    write_tokenizer(folder / "sample_blend_sft" / "tokenizer")
+    for sample in ("sample_blend_sft", "sample_blend_pairs"):
+        write_tokenizer(folder / sample / "tokenizer")
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dataprep_assets.pipelines.tasks.contract import SPLITS, Split, shipped_contracts
+from dataprep_assets.pipelines.tasks.contract import SPLITS, Split, load_shipped_contracts
 
 SEED = "dataprep-assets sample tasks 1"
 LAYOUT = "Data/rejection_sampling/0_data"
@@ -174,7 +174,7 @@ def write_tree(
 ) -> None:
     """Write ``target/old`` (an old project with these tasks, and versions of some) and ``target/original``."""
     for task, numbers in counts.items():
-        contract = shipped_contracts()[task]
+        contract = load_shipped_contracts()[task]
         folder = target / "old" / LAYOUT / task
         for split in SPLITS:
             if split not in numbers:

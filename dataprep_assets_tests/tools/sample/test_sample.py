@@ -136,7 +136,7 @@ def test_fastokens_agrees_on_every_document(all_texts: list[str], split_special_
     assert found == expected
 
 
-def test_the_licence_names_both_licences() -> None:
-    licence = (COMMITTED / "LICENSE.md").read_text(encoding="utf-8")
-    assert "CC0-1.0" in licence
-    assert "Apache-2.0" in licence
+def test_the_license_names_both_licenses() -> None:
+    license = (COMMITTED / "LICENSE.md").read_text(encoding="utf-8")
+    assert "CC0-1.0" in license
+    assert "Apache-2.0" in license

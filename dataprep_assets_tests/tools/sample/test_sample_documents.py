@@ -5,13 +5,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dataprep_assets.declarations import declarations_of
+from dataprep_assets.declarations import open_declarations
 from dataprep_assets.defs.samples.sample_cleaning import pages
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.dataset import Corpus
 from dataprep_assets.pipelines.corpus.source.source_rows import SourceRows
-from dataprep_assets.project import find
+from dataprep_assets.project import find_project
 from dataprep_assets.sources import upstream
 from dataprep_assets.sources.upstream import Materialization
 from dataprep_assets_tests.conftest import CHECKOUT
@@ -30,7 +30,7 @@ def test_of_every_dropped_document_it_is_said_which_rule_dropped_it(
     told = {"path": str(tmp_path / "cleaned")}
     answer = [Materialization(partition=None, metadata=told)]
     monkeypatch.setattr(upstream, "_answering", [(lambda _: answer, lambda: None)])
-    declared = declarations_of(find(str(CHECKOUT)))
+    declared = open_declarations(find_project(str(CHECKOUT)))
     dataset = declared.load(declared.files["sample_documents"])
     assert isinstance(dataset, Corpus)
     store = LocalArtifacts(tmp_path / "artifacts")
@@ -45,8 +45,8 @@ def test_of_every_dropped_document_it_is_said_which_rule_dropped_it(
     source = SourceRows(corpus, store)
     for row in rows:
         if not row["kept"]:
-            said = source.why_refused(row["file"], row["row"])
+            said = source.explain_refusal(row["file"], row["row"])
             assert said is not None
             assert f"is dropped by the rule {row['reason']!r}: {corpus.drop[row['reason']]}; " in said
     kept = next(row for row in rows if row["kept"])
-    assert source.why_refused(kept["file"], kept["row"]) is None
+    assert source.explain_refusal(kept["file"], kept["row"]) is None

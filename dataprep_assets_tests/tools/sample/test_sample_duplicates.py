@@ -7,7 +7,7 @@ import pytest
 
 import dataprep_assets
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.corpus.curation.asked_documents import CorpusDocuments
+from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.dataset import Corpus
 from dataprep_assets_tests.engine.building import build_all, failed, sample
 from dataprep_assets_tests.tools.sample.make_sample_duplicates import COPIES, FRAMED, LEAKS, VERSIONS, write_sample

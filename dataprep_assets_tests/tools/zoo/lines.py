@@ -29,9 +29,9 @@ def _prefix(random: Random, good: Good) -> bytes:
     return b"".join(good(random, n) for n in range(random.choice((1, 7, 300, 3_000))))
 
 
-def _some(random: Random, most_mib: int) -> int:
+def _some(random: Random, max_mib: int) -> int:
     """Bytes: a few as likely as many."""
-    return int(MIB * most_mib ** random.random() * random.choice((0.01, 0.2, 1)))
+    return int(MIB * max_mib ** random.random() * random.choice((0.01, 0.2, 1)))
 
 
 def _open_string(random: Random, key: bytes) -> Iterator[bytes]:

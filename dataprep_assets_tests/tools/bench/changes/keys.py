@@ -195,6 +195,7 @@ LEFT_ALONE = {
     "storage": "another place is a build from scratch, which rounds are compared with anyway",
     "automation.on_failure": "nobody is told of a run of the command",
     "source.kind": "there is a corpus of each kind whose files are listed in a way of its own",
+    "tokenizer.pattern": "of a tiktoken file, and the corpus has a tokenizer.json",
     "source.key": "of an asset, whose files are those of a folder or a bucket",
     "source.endpoint": "another hub",
     "source.repo": "another repository",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.stores.files import OTHERS, open_to_others
+from dataprep_assets.stores.files import OTHERS, list_open_to_others
 from dataprep_assets_tests.tools.bench.changes.corpus import SPLITS, Corpus, File
 from dataprep_assets_tests.tools.bench.changes.keys import Key, keys
 from dataprep_assets_tests.tools.bench.invented_text import SEPARATORS
@@ -205,7 +205,7 @@ def _row(corpus: Corpus, wanted: str) -> str:
     raise AssertionError(wanted)
 
 
-def take_back(corpus: Corpus) -> Steps:
+def revert_progress(corpus: Corpus) -> Steps:
     """A line is taken off the list of retractions; where there is none yet, one is put there."""
     lines = corpus.list.read_text().splitlines(keepends=True) if corpus.list.exists() else []
     if not lines:
@@ -266,7 +266,7 @@ def _turns(name: str) -> Callable[[Corpus], Steps]:
 
 def close(folder: Path) -> None:
     """Take from others the permission to read what was made before it was declared sensitive, as a run asks for."""
-    for path, mode in list(open_to_others(folder)):
+    for path, mode in list(list_open_to_others(folder)):
         path.chmod(mode & ~OTHERS)
 
 
@@ -388,7 +388,7 @@ def kinds(corpus: Corpus) -> dict[str, Callable[[Corpus], Steps]]:
         "rename": rename,
         "touch": touch,
         "retract": retract,
-        "take back": take_back,
+        "take back": revert_progress,
         "prune": prune,
         **(on_hub if corpus.hub is not None else {}),
         **({"rule: name": renamed_rule, "rule: threshold": other_threshold} if corpus.selects else {}),
