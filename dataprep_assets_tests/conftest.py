@@ -13,7 +13,7 @@ from hypothesis import settings
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.places import Places, places
 from dataprep_assets_tests.fakes.swift_server import SwiftServer, swift_server
-from dataprep_assets_tests.session.migrations import read_migrations_once
+from dataprep_assets_tests.session.storages import keep_what_storages_make
 
 CHECKOUT = Path(__file__).parent.parent
 
@@ -24,10 +24,14 @@ settings.load_profile("ci")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Ray starts its workers with a niceness of 15, and beside other tests they would hardly run. It keeps one idle worker
+# for each CPU of a node, so that two runs on a node of one CPU would start a process for each task
+os.environ |= {"RAY_worker_niceness": "0", "RAY_num_workers_soft_limit": "8"}
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    read_migrations_once()
+    keep_what_storages_make()
     _forget_instance()
 
 

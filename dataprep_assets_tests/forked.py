@@ -3,16 +3,20 @@
 To start Python and import Dagster costs three seconds of CPU, hundreds of times in the tests. A forked program is as
 much a process as another: it has its own environment, working folder, output and exit code, and can be killed. It has
 the hash seed of its parent, and `/proc/<pid>/environ` shows that one's environment: a test that is about either, or
-about how Python starts, starts Python itself.
+about how Python starts, starts Python itself. The fork server of its workers is forked from the same process, because
+it imports the half of that again.
 
 Entry points: `run`, `start`.
 """
 
 import atexit
+import fcntl
 import gc
 import importlib
 import io
 import json
+import multiprocessing.forkserver
+import multiprocessing.util
 import os
 import pkgutil
 import runpy
@@ -23,25 +27,34 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from dataprep_assets import pipelines
-from dataprep_assets_tests.session.migrations import read_migrations_once
+from dataprep_assets_tests.session.storages import keep_what_storages_make, make_databases
 
 CHECKOUT = Path(__file__).parents[1]
 _PRELOADED = (
     "dagster",
     "dagster.components",
     "dagster_dg_cli.cli",
-    "dagster._core.storage.event_log.sqlite",
+    "dagster._core.execution.execute_in_process",
+    "dagster._core.storage.local_compute_log_manager",
+    "dagster._core.storage.sqlite_storage",
+    "jinja2",
     "numpy",
+    "packaging.licenses",
+    "pyarrow.compute",
     "pyarrow.parquet",
     "tokenizers",
+    "upath.core",
     "dataprep_assets.cli",
+    "dataprep_assets.cli.support.steps",
     "dataprep_assets.code_location",
+    "dataprep_assets.engine.staleness.rebuild",
+    "dataprep_assets.library.dataset",
     "dataprep_assets.orchestration.runs.runs",
     "dataprep_assets.orchestration.build",
     "dataprep_assets.orchestration.runs.terminal",
@@ -107,8 +120,6 @@ def start(
         own_session: Whether it leads a session, so that its whole group can be killed.
         site: A folder of installed packages whose entry points are found, as those of this environment are.
     """
-    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    channel.connect(_server(site))
     null = os.open(os.devnull, os.O_RDWR)
     asked = {
         "arguments": [str(one) for one in arguments],
@@ -116,12 +127,20 @@ def start(
         "folder": str(cwd or Path.cwd()),
         "own_session": own_session,
     }
+    try:
+        return _ask(_server(site), asked, [null if one == subprocess.DEVNULL else one for one in (stdout, stderr)])
+    finally:
+        os.close(null)
+
+
+def _ask(server: str, asked: Mapping[str, Any], handles: Sequence[int]) -> Forked:
+    """Let the process with this socket fork a program, which gets the handles: its output, and those in `passed`."""
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel.connect(server)
     with tempfile.TemporaryFile() as request:  # an environment is longer than a packet may be
         request.write(json.dumps(asked).encode())
         request.flush()
-        given = [null if one == subprocess.DEVNULL else one for one in (stdout, stderr)]
-        socket.send_fds(channel, [b"start"], [request.fileno(), *given])
-        os.close(null)
+        socket.send_fds(channel, [b"start"], [request.fileno(), *handles])
         return Forked(channel)
 
 
@@ -188,8 +207,10 @@ def serve(path: str, ready: int, parent: int) -> None:
     """Fork a program for each connection, until the parent has gone."""
     for name in _PRELOADED:
         importlib.import_module(name)
-    read_migrations_once()
+    keep_what_storages_make()
+    make_databases()
     importlib.import_module("dagster").DagsterInstance.ephemeral().dispose()
+    importlib.import_module("pyarrow").array([0])  # imports pandas where that is installed
     gc.freeze()  # a collection in a program would touch, and so copy, every page of this process
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever waits for a program tells its end
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -207,20 +228,26 @@ def serve(path: str, ready: int, parent: int) -> None:
             if os.fork() == 0:
                 listener.close()
                 channel.setblocking(True)
-                _keep(channel)
+                _keep(channel, path)
             channel.close()
 
 
-def _keep(channel: socket.socket) -> None:
-    """Start one program, and tell its number and how it ended."""
+def _keep(channel: socket.socket, server: str) -> None:
+    """Start one program and report its process id and how it ended, or be the fork server of a program's workers."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _, handles, _, _ = socket.recv_fds(channel, 16, 3)
+    _, handles, _, _ = socket.recv_fds(channel, 16, 8)
     with open(handles[0], "rb") as file:
         asked = json.loads(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0))
+    if asked.get("passed"):
+        channel.send(str(os.getpid()).encode())
+        channel.close()
+        _become(asked, handles[1:])
     number = os.fork()
     if number == 0:
         channel.close()
-        _become(asked, *handles[1:])
+        multiprocessing.util.spawnv_passfds = partial(_spawn, server, multiprocessing.util.spawnv_passfds)
+        multiprocessing.forkserver.os = _OtherChildren()
+        _become(asked, handles[1:])
     for handle in handles[1:]:
         os.close(handle)
     channel.send(str(number).encode())
@@ -231,14 +258,47 @@ def _keep(channel: socket.socket) -> None:
         os._exit(0)
 
 
-def _become(asked: Mapping[str, Any], stdout: int, stderr: int) -> None:
+def _spawn(server: str, spawn: Callable[..., int], path: Any, arguments: Sequence[Any], passed: Sequence[int]) -> int:
+    """Start a process of multiprocessing's with some open files; its fork server is forked. Returns its number."""
+    words = [os.fsdecode(one) for one in arguments]
+    if "multiprocessing.forkserver" not in words[-1]:
+        return spawn(path, arguments, passed)
+    asked = {
+        "arguments": words[-2:],
+        "environment": dict(os.environ),
+        "folder": str(Path.cwd()),
+        "own_session": False,
+        "passed": sorted(passed),
+    }
+    return _ask(server, asked, [1, 2, *sorted(passed)]).pid
+
+
+class _OtherChildren:
+    """The module `os`, for a fork server that is not this process's child."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def waitpid(self, number: int, options: int) -> tuple[int, int]:
+        """Return whether a child has ended, as `os.waitpid` does; of another process with code 0."""
+        try:
+            return os.waitpid(number, options)
+        except ChildProcessError:
+            return (0, 0) if Path(f"/proc/{number}").exists() else (number, 0)
+
+
+def _become(asked: Mapping[str, Any], handles: Sequence[int]) -> None:
     """Be the program, as Python would: its paths, its arguments, its output, its end."""
     if asked["own_session"]:
         os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for given, number in ((stdout, 1), (stderr, 2)):
+    numbers = [1, 2, *asked.get("passed", [])]
+    # out of the way first: one may have the number that another is to get
+    for given, number in zip([fcntl.fcntl(one, fcntl.F_DUPFD, 100) for one in handles], numbers, strict=True):
         os.dup2(given, number)
         os.close(given)
+    for one in set(handles) - set(numbers):
+        os.close(one)
     raw = [io.BufferedWriter(io.FileIO(number, "wb", closefd=False)) for number in (1, 2)]
     sys.stdout = io.TextIOWrapper(raw[0], "utf-8")
     sys.stderr = io.TextIOWrapper(raw[1], "utf-8", "backslashreplace", line_buffering=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from dataprep_assets.stores.amazon.api import s3_client, s3_client_config
 from dataprep_assets.stores.amazon.s3 import S3Store
-from dataprep_assets.stores.connect import S3Place
+from dataprep_assets.stores.connect import S3Address
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 
@@ -13,9 +13,9 @@ QUICK = RetryPolicy(attempts=4, base_seconds=0.0, max_seconds=0.0)
 PART_BYTES = 5 * 1024 * 1024
 
 
-def place_at(url: str, secret: str = SECRET) -> S3Place:
+def place_at(url: str, secret: str = SECRET) -> S3Address:
     """The place of a server, with its keys; the bucket is the store's."""
-    return S3Place(bucket="", endpoint_url=url, region="us-east-1", access_key_id=KEY_ID, secret_access_key=secret)
+    return S3Address(bucket="", endpoint_url=url, region="us-east-1", access_key_id=KEY_ID, secret_access_key=secret)
 
 
 def new_client(url: str, *, read_seconds: float = 20.0, secret: str = SECRET) -> Any:

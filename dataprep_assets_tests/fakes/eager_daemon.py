@@ -1,13 +1,16 @@
-"""The daemon of a deployment that looks after backfills every two seconds, not every 30, which Dagster has no key for.
+"""The daemon of a deployment that looks after backfills, runs that ended and the queue every two seconds.
 
-A copy of this module is the `sitecustomize` of the daemon's process: see `eager`. It changes no decision of Dagster's,
-only when it looks, so a test of a backfill is over minutes earlier.
+Dagster has no key for the 30 of backfills, and the project's own instance leaves it the 120 of runs that ended, whose
+slots are free only then. A copy of this module is the `sitecustomize` of the daemon's process: see `eager`. It changes
+no decision of Dagster's, only when it looks, so a test of a backfill or of a kill is over minutes earlier.
 """
 
 import os
 import shutil
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 SECONDS = 2
 
@@ -20,6 +23,14 @@ def eager(folder: Path) -> dict[str, str]:
 
 
 if __name__ == "sitecustomize" and any("dagster-daemon" in word for word in sys.orig_argv):
-    from dagster._daemon import controller
-
+    controller: Any = import_module("dagster._daemon.controller")
     controller.DEFAULT_DAEMON_INTERVAL_SECONDS = SECONDS
+    _create = controller.create_daemon_of_type
+
+    def _create_eager(kind: str, instance: Any) -> Any:
+        daemon = _create(kind, instance)
+        if kind in ("MONITORING", "QUEUED_RUN_COORDINATOR"):
+            daemon.interval_seconds = min(daemon.interval_seconds, SECONDS)
+        return daemon
+
+    controller.create_daemon_of_type = _create_eager

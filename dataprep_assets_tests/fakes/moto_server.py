@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 from dataprep_assets_tests.servers import end, free_port
 
-# Moto would list its own hundreds of folders for each request, and log it in colour: a fifth of what it costs.
+# Moto would list its own hundreds of folders for each request, and log it in color: a fifth of what it costs.
 _PROGRAM = """
 from moto import backends, server
 modules = tuple(backends.list_of_moto_modules())

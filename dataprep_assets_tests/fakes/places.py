@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.stores.connect import GcsPlace, LocalPlace, S3Place, StoreAddress
+from dataprep_assets.stores.connect import GcsAddress, LocalAddress, S3Address, StoreAddress
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -27,11 +27,11 @@ class Places:
     def new(self, kind: str, prefix: str = "some/prefix") -> StoreAddress:
         """An empty place of this kind."""
         if kind == "folder":
-            return LocalPlace(root=self._folder / "folders" / uuid.uuid4().hex)
+            return LocalAddress(root=self._folder / "folders" / uuid.uuid4().hex)
         if kind == "gcs":
-            return GcsPlace(bucket=self._gcs_bucket(), prefix=f"{prefix}/{uuid.uuid4().hex}", project="project")
+            return GcsAddress(bucket=self._gcs_bucket(), prefix=f"{prefix}/{uuid.uuid4().hex}", project="project")
         server = self._s3(kind)
-        return S3Place(
+        return S3Address(
             bucket=new_bucket(server),
             prefix=prefix,
             endpoint_url=server,

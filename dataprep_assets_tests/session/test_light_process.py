@@ -12,6 +12,7 @@ TESTS = CHECKOUT / "dataprep_assets_tests"
 COMMANDS = {
     # run as commands, in processes of their own
     *(
+        "tools/atlas/sweep.py",
         "tools/bench/contenders.py",
         "tools/bench/datatrove_tokenizer.py",
         "tools/bench/sft.py",
@@ -31,6 +32,7 @@ COMMANDS = {
         "tools/parity/datatrove_filters.py",
         "tools/parity/maxtext.py",
         "tools/parity/nemotron_sft.py",
+        "tools/parity/sft_views.py",
         "tools/parity/templar_rank.py",
         "tools/parity/their_sft.py",
         "tools/parity/tokenized_notes.py",
