@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.pipelines.notes.privacy import source_errors_without_names, unquoting
+from dataprep_assets.pipelines.notes.privacy import hide_quoted_data, hide_source_names
 from dataprep_assets.sources.hub import translate_errors
 from dataprep_assets.stores.retry import RetryableError
 
@@ -26,9 +26,9 @@ def _refused() -> Exception:
     ("inside", "raised"),
     [
         (translate_errors, _refused),
-        (unquoting, lambda: ValueError(SECRET)),
-        (unquoting, lambda: _quoting(SECRET)),
-        (source_errors_without_names, lambda: OSError(2, "not there", SECRET)),
+        (hide_quoted_data, lambda: ValueError(SECRET)),
+        (hide_quoted_data, lambda: _quoting(SECRET)),
+        (hide_source_names, lambda: OSError(2, "not there", SECRET)),
     ],
 )
 def test_an_error_that_may_hold_a_secret_is_in_no_part_of_the_one_in_its_place(

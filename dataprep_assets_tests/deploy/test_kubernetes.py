@@ -16,8 +16,8 @@ import yaml
 from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.orchestration.sensors.automation import UI
 from dataprep_assets.resources import environment
-from dataprep_assets.stores.connect import KINDS, GcsPlace, S3Place
-from dataprep_assets.webserver.guard import hosts_of, refusal
+from dataprep_assets.stores.connect import KINDS, GcsAddress, S3Address
+from dataprep_assets.webserver.guard import explain_refusal, list_hosts
 from dataprep_assets_tests.deploy.chart import (
     DEPLOY,
     ENVIRONMENTS,
@@ -257,11 +257,11 @@ def test_the_guard_answers_to_the_names_that_lead_to_it(deployment: Rendered) ->
     (web,) = deployment.templates()["dagster-webserver"]["spec"]["containers"]
     (ingress,) = deployment.of("Ingress")
     named = {rule["host"] for rule in ingress["spec"]["rules"]}
-    assert named <= set(hosts_of(literals(web)))
+    assert named <= set(list_hosts(literals(web)))
     for name in named:
         scope = {"type": "http", "method": "GET", "path": "/runs", "headers": [(b"host", name.encode())]}
-        assert refusal(scope, hosts_of(literals(web))) is None
-        assert refusal(scope, hosts_of({})) is not None, "without the variable nobody would see a page"
+        assert explain_refusal(scope, list_hosts(literals(web))) is None
+        assert explain_refusal(scope, list_hosts({})) is not None, "without the variable, no one would see a page"
 
 
 def test_logs_on_their_way_lie_on_a_volume(deployment: Rendered, job: dict[str, Any]) -> None:
@@ -345,7 +345,7 @@ def test_the_network_lets_the_launcher_and_ray_work_and_nobody_else(deployment: 
     cluster = {"ray.io/cluster": ray()[0]["metadata"]["name"]}
     head, worker = (Pod(cluster | {"ray.io/node-type": kind}) for kind in ("head", "worker"))
     operator = Pod({"app.kubernetes.io/name": "kuberay-operator"}, "kuberay-system")
-    stranger, neighbour = Pod({"app": "anything"}), Pod(run.labels, "elsewhere")
+    stranger, neighbor = Pod({"app": "anything"}), Pod(run.labels, "elsewhere")
     spoken = [(daemon, code, 4000), (web, code, 4000), (run, head, 10001), (worker, head, 6379), (head, worker, 30_000)]
     spoken += [(worker, worker, 30_001), (operator, head, 8265)]
     front = deployment.get("NetworkPolicy", "dagster-webserver")
@@ -357,7 +357,7 @@ def test_the_network_lets_the_launcher_and_ray_work_and_nobody_else(deployment: 
         balancer = Pod(templates["dagster-proxy"]["metadata"]["labels"])
     for source, target, port in [*spoken, (balancer, web, 3000)]:
         assert arrives(policies, source, target, port), (source, target, port)
-    for source in (stranger, neighbour):
+    for source in (stranger, neighbor):
         for target, port in ((web, 3000), (code, 4000), (head, 10001), (head, 6379), (run, 8080), (daemon, 8080)):
             assert not arrives(policies, source, target, port), (source, target, port)
     assert not arrives(policies, run, code, 4000)
@@ -450,10 +450,10 @@ def test_what_a_run_printed_is_kept_in_the_bucket_and_read_by_the_webserver(
     assert config["bucket"] == of_runs["DATAPREP_BUCKET"]
     assert config["prefix"] != of_runs["DATAPREP_ROOT"]
     assert config["upload_interval"] <= 60, "without it nothing is seen before the step ends"
-    assert isinstance(found, GcsPlace | S3Place)
+    assert isinstance(found, GcsAddress | S3Address)
     config["bucket"] = found.bucket
     variables = {name: value for name, value in of_runs.items() if name.startswith("AWS_")}
-    if isinstance(found, S3Place):
+    if isinstance(found, S3Address):
         assert config.get("endpoint_url") == of_runs.get("DATAPREP_ENDPOINT_URL")
         assert config["region"] in ("auto", of_runs.get("AWS_REGION"))
         config |= {"endpoint_url": found.endpoint_url, "region": found.region}

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets import components
-from dataprep_assets.declarations import declarations_of
+from dataprep_assets.declarations import open_declarations
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import PERMISSIONS_PRIVATE
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.pipelines.corpus.curation.selection import NO_BENCHMARK_CONTAMINATION
-from dataprep_assets.pipelines.corpus.duplicates.duplicates_checks import DUPLICATES_CHECKS
-from dataprep_assets.pipelines.corpus.duplicates.signatures import SIGNATURES_CHECKS
 from dataprep_assets.pipelines.corpus.token_bins import DOCUMENT_IDS_UNIQUE
 from dataprep_assets.pipelines.notes.replay.replay import VIRTUAL_CHECKS
 from dataprep_assets.project import read_project
@@ -26,40 +24,44 @@ PAGE = ROOT / "docs" / "checks.md"
 _HEAD = """\
 # Checks
 
-Generated from the checks by `make docs-reference`; a test fails when it is out of date. Do not edit it.
+This page is generated from the checks. Do not edit it: run `make docs-reference`.
 
-A check is red when it found a defect. If a *blocking* check is red, nothing downstream of its artifact is built; the
-others only warn. The result names the file, row or document and ends with the remedy. `dataprep status NAME` lists the
-red checks of a dataset, the page of [all datasets](operations.md#dagster) those of every dataset.
-[The drill](drill.md) measures which damage each check notices.
+A check fails if it finds a defect. If a *blocking* check fails, nothing downstream of its artifact is built. The other
+checks only warn. The result of a failed check names the file, row or document, and ends with instructions.
 
-## When a check is red
+`dataprep status NAME` lists the failed checks of a dataset. In Dagster's UI, the page of
+[all datasets](operations.md#dagster) shows the failed checks of all datasets. [The drill](drill.md) measures which
+damage each check finds.
+
+## When a check fails
 
 | check | what to do |
 |---|---|
 """
-_AGAIN = "Run `dataprep run NAME`: it rebuilds only damaged or stale artifacts. "
+_AGAIN = "Run `dataprep run NAME`, which rebuilds only damaged or out-of-date artifacts. "
 REMEDIES = (
     (
         "files_intact blend_run_intact records_intact size_matches index_matches_stream layout_valid "
         "matches_combined_bins matches_shards totals_match meta_matches labels_aligned random_batches_load "
-        "ids_in_vocabulary matches_packed_rows matches_cohort_shards matches_stream rows_valid jsonl_matches_rows "
-        "counts_match format_valid card_matches_receipts provenance_complete points_to_latest_run",
+        "ids_in_vocabulary matches_packed_rows matches_conversations matches_cohort_shards matches_stream rows_valid "
+        "matches_records jsonl_matches_rows counts_match format_valid card_matches_receipts provenance_complete "
+        "points_to_latest_run",
         "The files do not match their receipt or their inputs. "
         + _AGAIN
-        + "If the check stays red, test the disk and the memory, then report a bug.",
+        + "If the check still fails, test the disk and the memory, then report a bug.",
     ),
     (
         "ledger_balances tokens_accounted tokens_conserved",
-        "Rows or tokens were lost or counted twice, by damage or by a bug. "
+        "Rows or tokens were lost or counted twice, because of damage or a bug. "
         + _AGAIN
-        + "If the check stays red, do not train on the data, and report a bug.",
+        + "If the check still fails, do not train on the data, and report a bug.",
     ),
     (
         "count_matches_source entries_resolve digests_match note_counts_match round_trip plan_is_current "
         "rows_read_once blend_sources_unchanged",
-        "The source has changed. If this was intended, `dataprep status NAME` shows the consequences and `dataprep "
-        "run NAME` builds them. If not, restore the listed files.",
+        "The source has changed. If the change was intended, run `dataprep run NAME`, which rebuilds the "
+        "artifacts that "
+        "`dataprep status NAME` lists. If not, restore the files that the check lists.",
     ),
     (
         "plan_covers_manifest plan_covers_sources sources_complete shards_complete",
@@ -68,116 +70,145 @@ REMEDIES = (
     ),
     (
         "engine_unchanged engine_certified",
-        "The installed engine is not the certified one. " + _AGAIN + "This also certifies the installed engine.",
+        "The installed tokenizer engine differs from the certified engine. "
+        + _AGAIN
+        + "The run also certifies the installed engine.",
     ),
     (
         "fast_engine_accepted",
-        "Only speed is affected: the listed classes are encoded by the reference engine. Nothing needs to be done.",
+        "No action is needed. The slower reference engine encodes the classes of text that the check lists, and the "
+        "ids are correct.",
     ),
     (
         "losses_within_limit",
-        "The tokenizer does not know, or omits, much of a source's text. Use a tokenizer for its language, or raise "
-        "`tokenizer.max_loss`.",
+        "Too much of the text becomes unknown tokens or is dropped by the tokenizer. Use a tokenizer for the language "
+        "of the source, or raise `tokenizer.max_loss`.",
     ),
     (
         "separator_ends_documents separators_match_documents separators_match_notes document_boundaries_valid "
         "no_repeated_special_tokens",
-        "A token is at the wrong place. Correct `document.separator`, `document.bos` or the template. If the text "
-        "itself contains special tokens, set `special_tokens: text`.",
+        "A separator or another special token is in the wrong place. Correct `document.separator`, `document.bos` or "
+        "the template. If the text itself contains special tokens, set `special_tokens: text`.",
     ),
     (
         "stop_tokens_in_loss answers_in_loss sampled_sequences_trained labels_within_notes",
-        "The loss mask is wrong. Look at the rows shown, then correct the template or the packing "
+        "The loss mask is wrong. Look at the rows that the check shows, then correct the template or the packing "
         "([first trained token](formats/packed-sft.md#first-trained-token)).",
     ),
     (
         "no_retracted_document",
-        "A removed document is still present. `dataprep run NAME` rebuilds the shards that contain it. It also "
-        "removes obsolete shards and warns of it ([removing documents](how-to/add-files.md)).",
+        "A removed document is still present. Run `dataprep run NAME`, which rebuilds the shards that contain it. The "
+        "run also deletes obsolete shards that contain it, with a warning "
+        "([remove documents](how-to/remove-documents.md)).",
     ),
     (
         "splits_disjoint patients_disjoint patients_in_their_split",
-        "Training data is in validation or test. Correct the source, or give each split its own sources. In a "
-        "corpus, `duplicates.across_splits: drop` removes it from the split that is declared first.",
+        "The same document or patient is in several splits. Correct the source, or give each split its own sources. "
+        "In a corpus, `duplicates.across_splits: drop` removes such documents from the split that is declared first, "
+        "which is usually `train`.",
     ),
     (
         "every_dataset_sampled mixture_matches_weights",
-        "The data cannot satisfy the requested weights. Change the weights, add data, or raise the tolerance.",
+        "The data does not match the declared weights. Change the weights, add data, or raise `tolerance`.",
     ),
-    ("disk_headroom", "Free the listed number of bytes, or choose a larger disk."),
+    ("disk_headroom", "Free as many bytes as the check lists, or move the storage to a larger disk."),
+    (
+        "matches_pairs prompts_shared rendering_matches sides_differ",
+        "A pair does not match its messages or its source row, or its two answers are the same. "
+        + _AGAIN
+        + "If the check still fails, do not train on the pairs, and report a bug.",
+    ),
+    (
+        "lengths_balanced",
+        "The chosen answer (or the rejected one) is the longer answer in too many pairs. See the lengths in the "
+        "check's "
+        "table. Add pairs, or raise `pairs.max_chosen_longer`.",
+    ),
     (
         "looks_like_text samples_unique packing_efficient",
-        "This check is a heuristic: look at the samples shown. If they are fine, "
-        "[accept it](how-to/resume.md#a-failing-check).",
+        "These checks are heuristics. Read the samples that the check shows. If they are fine, "
+        "[accept the check](how-to/resume.md#a-failing-check).",
     ),
     (
         "manifest_published remote_matches_local remote_readable",
-        "The published files differ from the local ones. `dataprep run NAME` uploads the differing files again.",
+        "The published files differ from the local files. Run `dataprep run NAME`, which uploads these files again.",
     ),
     (
         "documents_complete revisions_consistent samples_read_once",
-        "The schedule was damaged, or has a bug. Do not train on it. Restore its artifact from a copy, because the "
-        "record of the data already read cannot be rebuilt.",
+        "The schedule is damaged, or a bug has built it incorrectly. Do not train on it. Restore its artifact from a "
+        "backup: a rebuild cannot recover the record of data that was already read.",
     ),
     (
         "index_file_names_valid matches_schedule",
-        "Megatron's indices do not match the schedule. " + _AGAIN + "If the check stays red, report a bug.",
+        "The index files for Megatron do not match the schedule. " + _AGAIN + "If the check still fails, report a bug.",
     ),
     (
         "sources_current",
-        "The sources have changed since the last revision. To train on them, run `dataprep schedule NAME "
-        "--from-step N`.",
+        "The sources have changed since the last revision. To train on the new data from step N, run `dataprep "
+        "schedule NAME --from-step N`.",
     ),
     (
         "rebuild_matches rows_complete sums_match_ledger",
-        "The artifact differs from what its inputs give. " + _AGAIN + "If the check stays red, report a bug. A "
-        "warning means that your own tagger is not deterministic: give it a seed, or make it look at one document "
-        "at a time, then set a new `version`. A schedule: restore its artifact from a copy.",
+        "A rebuild from the inputs gives a different artifact. " + _AGAIN + "If the check still fails, report a bug. "
+        "If the check only warns, your own tagger is not deterministic. Give it a seed, or make each result depend on "
+        "only one document. Then set a new `version`. If the artifact is a schedule, restore it from a backup.",
     ),
     (
         "taggers_accurate",
-        "A tagger misses planted cases, or flags look-alikes. For the cases in the table, install the version of its "
-        "library that found them, or lower `floors` if the accuracy is good enough.",
+        "A tagger misses planted cases, or reports text that only looks like a case. Install a version of the tagger's "
+        "library that recognizes the cases in the check's table. If the accuracy is good enough, lower `floors`.",
     ),
     (
         "recall_sufficient",
         "Too few planted near-duplicates are found. Raise `duplicates.permutations`, or lower `duplicates.recall`. "
-        "If the rate is below what the bands predict, report a bug.",
+        "If fewer are found than the MinHash bands predict, report a bug.",
     ),
     (
         "no_benchmark_contamination",
-        "Documents contain benchmark items: drop them with `decontaminate.action: drop`, or look at the pairs in the "
+        "Documents contain benchmark items. Drop them with `decontaminate.action: drop`, or look at the matches in the "
         "columns `benchmark` and `benchmark_overlap`. If a planted item is not found, lower `containment`. If too "
         "few items are searched for, lower `min_words` or `coverage`, or declare other `fields`.",
     ),
     (
         "document_ids_unique",
-        "Several documents have the same `document.id_field`, so removing that id removes all of them. Give the "
-        "files and rows in the table unique ids, or `accept` the check.",
+        "Several documents have the same id, so removing this id removes all of them. Give the rows in the "
+        "check's table "
+        "unique ids, or [accept the check](how-to/resume.md#a-failing-check).",
     ),
     (
         "within_budget",
-        "Rules drop more than `budget` allows, so nothing is tokenized. `dataprep documents NAME` shows the drops "
-        "per rule and source: correct the rule, or raise the budget.",
+        "Rules drop more than `budget` allows, so nothing is tokenized. Run `dataprep documents NAME` to see the "
+        "dropped "
+        "documents per rule and source. Correct the rule, or raise the budget.",
     ),
     (
         "sources_kept",
-        "A rule drops nearly all of a source or language. `dataprep documents NAME` shows its rows: correct the "
-        "rule, or set `budget.per_rule` to the right share.",
+        "A rule drops nearly all documents of a source, language or split. Run `dataprep documents NAME` to see them. "
+        "Correct the rule, or set `budget.per_rule` to the share that it may drop.",
     ),
-    ("epochs_within_limit", "A source is read too often. Lower its weight, add data, or raise `most_epochs`."),
-    ("no_orphans", "Shards of an older release are in the folder. Delete them when nothing reads them any more."),
+    (
+        "epochs_within_limit",
+        "A source is read more than `most_epochs` times. Lower its weight, add data, or raise `most_epochs`.",
+    ),
+    (
+        "no_orphans",
+        "The published folder has shards of an older release. Delete them when no trainer reads them anymore.",
+    ),
     (
         "readable_by_tfds",
-        "Not run: install `dataprep-assets[tfds]`. Red: see the other checks of the directory.",
+        "If the check did not run, install `dataprep-assets[tfds]`. If it failed, fix the causes of the directory's "
+        "other failed "
+        "checks first.",
     ),
     (
         "files_match_receipt rows_match_schema no_conflict",
-        "Correct the file in the old project, or move the conflicting file away, and migrate again ([by message of "
-        "the trainer](how-to/tasks.md#when-a-check-fails)).",
+        "A file does not fit the task's contract, or the new project has a conflicting file. Correct the file in "
+        "the old "
+        "project, or move the conflicting file away. Then run `dataprep run NAME` "
+        "([list of errors](how-to/tasks.md#when-a-check-fails)).",
     ),
 )
-"""Names of checks, joined by blanks → what to do when one of them is red."""
+"""Names of checks, joined by blanks → what to do if one of them fails."""
 _Rows = tuple[Check[Any], ...]
 
 
@@ -192,13 +223,20 @@ def page() -> str:
         lines += ["", f"## {component}", ""]
         if len(fresh) < len(artifacts):
             known = ", ".join(name for name, rows in artifacts.items() if (name, rows) not in fresh)
-            lines += [f"{known}: as above, and:", ""]
+            lines += [f"The checks of {known} are in a table above. The other artifacts have these checks:", ""]
         lines += ["| artifact | check | blocks | true if it passes |", "|---|---|---|---|"]
         lines += _table({name: rows for name, rows in artifacts.items() if (name, rows) in fresh})
     lines += [
         "",
-        f"A `sensitive` dataset also has `{PERMISSIONS_PRIVATE.name}`, which blocks: {PERMISSIONS_PRIVATE.sentence} "
-        "Red: run the `chmod` that it shows.",
+        "## Sensitive datasets",
+        "",
+        "Each artifact of a dataset with `sensitive: true` has one more check. If it fails, run the `chmod` "
+        "command that "
+        "it shows.",
+        "",
+        "| artifact | check | blocks | true if it passes |",
+        "|---|---|---|---|",
+        *_table({"each artifact": (PERMISSIONS_PRIVATE,)}),
     ]
     return "\n".join(lines) + "\n"
 
@@ -211,20 +249,19 @@ def names() -> set[str]:
 def _checks() -> dict[str, dict[str, _Rows]]:
     """Component → artifact, as the page names it → its proofs."""
     # what others build on comes first, for the page shows what is alike once
-    ordered = sorted(components.__all__, key=lambda name: (len(components.dataset_type(name).model.__mro__), name))
+    ordered = sorted(
+        components.__all__, key=lambda name: (len(components.find_dataset_class(name).model.__mro__), name)
+    )
     found: dict[str, dict[str, _Rows]] = {name: {} for name in ordered}
     for component in samples():
         for spec in component.specs:
             if spec.checks and spec.checks:
                 found[component.component].setdefault(f"`{spec.name}`", spec.checks)
     found["CombinedCohorts"]["`tfds_directory` of `mode: virtual`"] = VIRTUAL_CHECKS
-    found["TokenizedCorpus"]["`token_bins` where `document.id_field` is declared"] = (DOCUMENT_IDS_UNIQUE,)
-    alike: dict[str, _Rows] = {
-        "signatures": SIGNATURES_CHECKS,
-        "duplicates": DUPLICATES_CHECKS,
-        "selection": (NO_BENCHMARK_CONTAMINATION,),
-    }
-    found["TokenizedCorpus"] |= {f"`{name}` where duplicates are looked for": rows for name, rows in alike.items()}
+    found["TokenizedCorpus"]["`token_bins` with `document.id_field`"] = (DOCUMENT_IDS_UNIQUE,)
+    found["TokenizedCorpus"]["`selection` with `decontaminate`, unless `action` is `tag`"] = (
+        NO_BENCHMARK_CONTAMINATION,
+    )
     return found
 
 
@@ -232,7 +269,7 @@ def samples() -> Iterator[Dataset]:
     """The sample datasets, which use every component."""
     project = read_project(ROOT)
     assert project is not None
-    declarations = declarations_of(project)
+    declarations = open_declarations(project)
     for _, path in sorted(declarations.files.items()):
         if "samples" in path.parts:
             yield declarations.load(path)

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 from typer.main import get_command
 
 from dataprep_assets import cli
-from dataprep_assets.cli.support.examples import example_lines
+from dataprep_assets.cli.support.examples import list_examples
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "commands.md"
@@ -20,8 +20,8 @@ _HEAD = """\
 
 This page is generated from the commands. Do not edit it: run `make docs-reference`.
 
-`dataprep` without a command lists the datasets of the project and what to do next. `dataprep COMMAND --help` shows \
-what is on this page.
+`dataprep` without a command lists the project's datasets and suggests the next command. `dataprep COMMAND --help` \
+shows the help of one command.
 
 | command | |
 |---|---|
@@ -41,24 +41,23 @@ _GUIDES = {
     "schedule": "[training schedules](pipelines/schedule.md)",
     "seen": "[what the model has seen](pipelines/schedule.md#what-the-model-has-seen)",
     "preflight": "[storage](storage.md)",
-    "sync": "[copies between places](how-to/object-storage.md#copy-artifacts)",
+    "sync": "[copies between locations](how-to/object-storage.md#copy-artifacts)",
     "release": "[shard releases](pipelines/release.md#adopt-published-shards)",
 }
 """Command → the pages about it."""
-_PLACES = "`--verbose` and `--quiet` can be anywhere on the line; `--project` is before the command."
+_PLACES = "`--verbose` and `--quiet` can be anywhere on the command line. `--project` must be before the command."
 _REST = """\
 ## Exit codes
 
 | code | meaning |
 |---|---|
-| 0 | done; `status`, `run --dry-run`: nothing to build; `diff`: the same |
-| 1 | the data or a check failed; `status`, `run --dry-run`: something to build; `diff`: different; `verify`: \
-damaged, or nothing to verify |
-| 2 | wrong usage or configuration: an option, a `defs.yaml`, an environment variable; `diff`: one side cannot be \
-read |
-| 130 | interrupted; finished work is kept, so run the same command again |
+| 0 | The command succeeded. `status`, `run --dry-run`: nothing must be built. `diff`: both sides are equal. |
+| 1 | The data is wrong, or a check failed. `status`, `run --dry-run`: something must be built. `diff`: the sides \
+differ. `verify`: the data is damaged, or there is nothing to verify. |
+| 2 | An option, a `defs.yaml` or an environment variable is wrong. `diff`: one side cannot be read. |
+| 130 | You interrupted the command. Finished work is kept, so run the same command again. |
 
-Errors are printed on standard error: one line each, without a stack unless `--verbose` is set.
+Errors are printed on standard error, one line each. `--verbose` adds the traceback.
 
 ## Which project
 
@@ -67,35 +66,37 @@ uses the first of:
 
 1. `dataprep --project DIR COMMAND`
 2. `DATAPREP_PROJECT`
-3. the working folder, or the nearest folder above it that is a project
+3. the current directory, or its nearest parent that is a project
 
-A broken `defs.yaml` is reported with file, line and key. The other datasets load.
+An error in a `defs.yaml` is reported with file, line and key. The other datasets still load.
 
 ## Parts of a run
 
-`dataprep run NAME` builds a whole dataset. These options build a part, after the artifacts that the part needs \
-(such as the manifest and the engine certificate).
-Run the command without them afterwards: it combines the parts.
+`dataprep run NAME` builds a whole dataset. With the options below, it builds a part of the dataset, and first the \
+artifacts that the part needs, such as the manifest.
+Afterwards, run the command without these options, to combine the parts.
 
 | option | partitions |
 |---|---|
-| `--split val,test` | those of one or several splits |
-| `--shards FIRST...LAST` | a range, or one name: `train-00000...train-00099` |
+| `--split val,test` | all partitions of these splits |
+| `--shards FIRST...LAST` | a range of shards (`train-00000...train-00099`), or one shard |
 | `--months FIRST...LAST` | a range of months of notes |
-| `--process-count N --process-index I` | part I of N even parts, from 0, of what the other options leave |
+| `--process-count N --process-index I` | part I of N equal parts, counted from 0, of the partitions selected by the \
+other options |
 
-The nodes of a cluster share the storage. A part can be repeated with any number of processes, because finished \
-partitions are skipped. A part is of one dataset, and
-`--dry-run` and `--locked` apply to whole datasets. The `duplicates` of a corpus and the plan of a release need all \
-partitions: build them first, without these options.
+All nodes of a cluster must use the same storage. You can repeat a part with a different number of processes, because \
+finished partitions are skipped. These options need exactly one dataset name, and cannot be combined with `--dry-run` \
+or `--locked`.
+
+The `duplicates` of a corpus and the plan of a release need all partitions. Build them first, without these options.
 
 ## JSON
 
-`--json` prints one object per line. [Python](python.md) has the same as objects.
+`--json` prints one JSON object per line. The [Python interface](python.md) returns the same data as objects.
 
 | command | one object per | keys |
 |---|---|---|
-| `check` | mistake | `file`, `line`, `sentence`, `hint` |
+| `check` | error | `file`, `line`, `sentence`, `hint` |
 | `list` | dataset | `dataset`, `component`, `state`, `to_make`, `why` |
 | `show` | dataset | `dataset`, `component`, `declaration`, `description`, `artifacts` (`artifact`, `product`, \
 `noun`, `location`, `there`, `planned`), `checks` (with `outcome`), `summary` (null until it is built), `losses` |
@@ -107,31 +108,32 @@ partitions: build them first, without these options.
 | `verify` | artifact, then release | `artifact` or `release`, `location`, `bytes`, `defects`, `changed_inputs`; \
 with `--lock`: `artifact`, `differs` |
 | `diff` | comparison | [lock and diff](how-to/reproduce.md) |
-| `prune` | obsolete artifact | `artifact`, `location`, `bytes`; with `--yes` also one per removal |
+| `prune` | obsolete artifact | `artifact`, `location`, `bytes`; `--yes` prints one more object per deleted artifact |
 | `sync` | copy | `source`, `destination`, `copied`, `bytes`, `on_server`, \
 `notes`, `objects` (`key`, `bytes`, `action`: `copy` or `skip`) |
 
 ## Environment
 
-A project's `.env` is loaded first; its values replace those of the shell.
+Every command first loads the project's `.env`, whose values override the shell's variables.
 
 | variable | meaning |
 |---|---|
-| `DATAPREP_PROJECT` | the project |
-| `DAGSTER_HOME` | the folder of Dagster's records; default: `.dagster` in the project. `dg dev` needs it |
+| `DATAPREP_PROJECT` | folder of the project |
+| `DAGSTER_HOME` | folder of Dagster's run history. Default: `.dagster` in the project. `dg dev` requires it |
 | `DATAPREP_STORAGE`, `DATAPREP_ROOT`, `DATAPREP_BUCKET`, `DATAPREP_ENDPOINT_URL`, `DATAPREP_ALLOW_HTTP` | [where \
 artifacts are stored](storage.md) |
-| `DATAPREP_CACHE`, `DATAPREP_CACHE_BYTES` | [local copies of a bucket](storage.md), and their limit |
-| `DATAPREP_WORKERS` | number of worker processes, for all datasets. Without it, a run that is not sensitive needs \
-no workers for up to \
-16 shards of 32 MiB in all |
-| `DATAPREP_ENGINE` | `processes` or `ray`, for corpora, releases, notes and blends. `RAY_ADDRESS` names the cluster |
-| `DATAPREP_MEMORY_BYTES` | limit of memory of each process that reads sources; default: 4 GiB |
-| `DATAPREP_STALL_SECONDS` | limit of CPU seconds without progress; default: 1,800 |
-| `DATAPREP_ZSTD_WINDOW_BYTES` | limit of the window of a zstd file; default: 128 MiB |
-| `DATAPREP_UI_HOSTS` | host names of the UI next to those of loopback, separated by commas |
-| `DATAPREP_UI_URL` | address of the UI, for links in failure notifications |
-| `DATAPREP_SHOW` | which [shipped datasets](installation.md#samples-and-examples) the UI shows |
+| `DATAPREP_CACHE`, `DATAPREP_CACHE_BYTES` | folder and maximum size of [local copies of a bucket](storage.md) |
+| `DATAPREP_WORKERS` | number of worker processes, for all datasets. Default: one per core; small runs (up to 16 \
+shards and 32 MiB, not sensitive) start none |
+| `DATAPREP_ENGINE` | `processes` (default) or `ray`, for corpora, releases, notes and blends. `RAY_ADDRESS` \
+selects the Ray cluster |
+| `DATAPREP_MEMORY_BYTES` | maximum memory of each process that reads sources. Default: 4 GiB |
+| `DATAPREP_STALL_SECONDS` | maximum CPU seconds of a process without progress. Default: 1,800 |
+| `DATAPREP_ZSTD_WINDOW_BYTES` | maximum window of a zstd file. Default: 128 MiB |
+| `DATAPREP_UI_HOSTS` | additional host names under which the UI may be reached, separated by commas. Loopback is \
+always allowed |
+| `DATAPREP_UI_URL` | URL of the UI, for links in failure notifications |
+| `DATAPREP_SHOW` | [included samples](installation.md#samples-and-examples) that the UI shows |
 """
 
 
@@ -155,7 +157,7 @@ def _section(name: str, command: Any) -> Iterator[str]:
     for parameters, heading in ((arguments, "argument"), (options, "option")):
         if parameters:
             yield from (*_table(parameters, heading), "")
-    yield from ("```bash", *example_lines(name), "```", "")
+    yield from ("```bash", *list_examples(name), "```", "")
     if name in _GUIDES:
         yield from (f"See {_GUIDES[name]}.", "")
 

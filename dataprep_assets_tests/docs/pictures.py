@@ -133,7 +133,7 @@ def record() -> dict[str, str]:
 
 
 def _run(*arguments: str, folder: Path, until: str = "") -> list[str]:
-    """Run the command up to its end, or kill it at a line; return the lines about steps and the number of checks."""
+    """Run the command up to its end, or kill it at a line; return its steps, and the number of checks or a failure."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("DATAPREP_", "DAGSTER_"))}
     process = subprocess.Popen(
         [sys.executable, "-m", "dataprep_assets.cli", *arguments],
@@ -152,9 +152,9 @@ def _run(*arguments: str, folder: Path, until: str = "") -> list[str]:
             break
     process.communicate()
     steps = [line for line in lines if not line.startswith("note: ")]
-    end = next((number for number, line in enumerate(steps) if line in ("", "so far:")), len(steps))
+    end = steps.index("") if "" in steps else len(steps)
     checks = [line for line in steps[end:] if line.startswith("checks: ")]
-    return [*steps[:end], *(["…"] if checks else []), *checks]
+    return [*steps[:end], "…", *checks] if checks else steps
 
 
 if __name__ == "__main__":

@@ -104,8 +104,8 @@ def _text(lines: Sequence[str]) -> str:
 def _component(name: str, model: type[BaseModel]) -> Iterator[str]:
     guide, title = _GUIDES[name]
     made = {spec.name: spec for one in samples() if one.component == name for spec in one.specs}
-    rows = [f"| `{key}` | {' '.join(spec.description.split('. ')[0].split())} |" for key, spec in made.items()]
-    wing = Path(inspect.getfile(components.dataset_type(name))).parent
+    rows = [f"| `{key}` | {_first_sentence(spec.description)} |" for key, spec in made.items()]
+    wing = Path(inspect.getfile(components.find_dataset_class(name))).parent
     (scaffold,) = wing.glob(f"{page_of(name).stem.replace('-', '_')}.scaffold.yaml")
     yield _COMPONENT.format(
         name=name,
@@ -168,6 +168,10 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from _models(part)
+
+
+def _first_sentence(description: str) -> str:
+    return f"{' '.join(description.split('. ')[0].split()).rstrip('.')}."
 
 
 def _first_line(model: type[BaseModel]) -> str:

@@ -13,7 +13,9 @@ import yaml
 from typer.main import get_command
 
 from dataprep_assets import cli, components
-from dataprep_assets.engine.yaml.mistakes import read_documents, validated
+from dataprep_assets.engine.yaml.mistakes import read_documents, validate_document
+from dataprep_assets.pipelines.blend.rl.views import VIEWS as RECORD_VIEWS
+from dataprep_assets.pipelines.blend.sft.views import VIEWS as CONVERSATION_VIEWS
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets_tests.docs.run_blocks import blocks
 
@@ -60,7 +62,7 @@ def test_every_declaration_on_a_page_can_be_declared(tmp_path: Path) -> None:
             path.write_text(block, encoding="utf-8")
             for document in read_documents(path):
                 component = getattr(components, document.type.rpartition(".")[2])
-                declared = validated(component.model, document)
+                declared = validate_document(component.model, document)
                 source = getattr(declared, "source", None)
                 # the default takes only `.jsonl.zst`, which is not what a reader has in a folder
                 assert getattr(source, "kind", "") != "local" or "include" in declared.model_fields_set, page.name
@@ -103,10 +105,31 @@ def test_every_view_is_on_the_page_of_corpora() -> None:
     assert [view for view in VIEWS if f"\n| `{view}` |" not in text] == []
 
 
+def test_every_view_of_a_blend_is_on_its_page() -> None:
+    text = (DOCS / "pipelines" / "blends.md").read_text(encoding="utf-8")
+    assert [view for view in (*CONVERSATION_VIEWS, *RECORD_VIEWS) if f"\n| `{view}` |" not in text] == []
+
+
 def test_yaml_on_every_page_is_yaml() -> None:
     for page in pages():
         for block in blocks(page, "yaml"):
             yaml.safe_load(block)
+
+
+def test_lines_for_a_declaration_have_the_indentation_of_its_keys() -> None:
+    """A reader pastes them below `attributes:`, where a key without indentation is an error."""
+    keys = {
+        key
+        for component in components.__all__
+        for key in getattr(getattr(components, component), "model").model_fields  # noqa: B009
+    }
+    wrong = []
+    for page in pages():
+        for block in blocks(page, "yaml(?: no-run)?"):
+            # a configuration of another program begins with its name
+            if not re.match(r"(# \S+\n)?(type|attributes):|# [\w-]+: ", block):
+                wrong += [(page.name, key) for key in re.findall(r"^(\w+):", block, re.MULTILINE) if key in keys]
+    assert wrong == []
 
 
 def test_every_row_of_a_table_has_the_cells_of_its_heading() -> None:

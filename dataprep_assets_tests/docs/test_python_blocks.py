@@ -29,6 +29,7 @@ RUN_BY = {
     "train.md": [INSTALLED] * 4,
     "installation.md": [INSTALLED],
     "inputs.md": [HERE],
+    "formats/preference-pairs.md": ["dataprep_assets_tests/pipelines/blend/pairs/test_pairs_in_trl.py"],
     "pipelines/notes.md": [HERE, CONSUMERS],
     "pipelines/release.md": [HERE] * 3,
     "pipelines/schedule.md": ["dataprep_assets_tests/pipelines/schedule/test_training_run.py"] * 2,

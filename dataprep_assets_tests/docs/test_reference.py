@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from dataprep_assets import components
-from dataprep_assets.engine.yaml.declared_model import Declared
+from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets_tests.docs import reference
 
 
@@ -33,13 +33,13 @@ def test_every_key_of_a_component_is_there(name: str) -> None:
 def test_nested_keys_have_the_names_of_the_yaml_their_types_defaults_and_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Inner(Declared):
+    class Inner(DeclarationModel):
         """What is inside."""
 
         sender: str = Field(alias="from", description="Who sends.")
         tail: Annotated[int, Field(ge=1)] | None = Field(None, description="Left | right.")
 
-    class Outer(Declared):
+    class Outer(DeclarationModel):
         """What is outside."""
 
         inner: tuple[Inner, ...] = Field((), description="The inner ones.")

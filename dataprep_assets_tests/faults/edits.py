@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.integrity.receipt import _own_digest
+from dataprep_assets.integrity.receipt import _compute_digest
 
 
 def edit_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -22,7 +22,7 @@ def edit_receipt(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Alter a receipt and sign it again, as a bug would: the lie is in the numbers, not in the file."""
     value = json.loads(path.read_bytes())
     change(value)
-    value["digest"] = _own_digest(value)
+    value["digest"] = _compute_digest(value)
     path.write_text(json.dumps(value))
 
 
