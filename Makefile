@@ -7,18 +7,22 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # the trainers' own readers, for the tests of the views; `make test READERS=` leaves them (and PyTorch) out
 READERS ?= ,readers
-# buckets (r2, gcs), TensorFlow with the readers of TFDS directories (tfds), near-duplicates (duplicates)
-EXTRAS ?= r2,gcs,tfds,duplicates
+# buckets (r2, gcs), TensorFlow with the readers of TFDS directories (tfds), near-duplicates (duplicates), tokenizers of
+# other forms (transformers)
+EXTRAS ?= r2,gcs,tfds,duplicates,transformers
 # pip refuses empty extras, `.[]` and `.[,dev]`; and in a call of make's a comma ends the argument
 comma := ,
 # Where every file that is installed has a hash in requirements/; elsewhere its version alone is fixed
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 hashed = $(foreach extra,$(subst $(comma), ,$(1)),-r requirements/$(extra).txt)
-SAMPLES := sample_corpus sample_documents sample_duplicates sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_rl sample_schedule
+SAMPLES := sample_corpus sample_documents sample_duplicates sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_pairs sample_blend_rl sample_schedule
 
+# no test cuts the power, and a kill loses nothing that was written, so tests need not wait for the disk, which takes a
+# quarter of a short run; with `EATMYDATA=` they wait
+EATMYDATA ?= $(shell command -v eatmydata)
 # two processes more than cores: tests wait for servers, daemons and kills for more than a quarter of the time. One
 # process runs all tests of a file, and the longest files go first
-PYTEST := $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )) --dist loadfile --no-loadscope-reorder
+PYTEST := $(EATMYDATA) $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )) --dist loadfile --no-loadscope-reorder
 
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := yes
@@ -168,6 +172,8 @@ else
 endif
 	touch $@
 
+# The tests start hundreds of processes of Python, and most end soon after their imports. Looking for garbage among what
+# these made took a fifth of their time, so all look as seldom as the `dataprep` command does
 $(VENV)/.installed-tests: $(VENV)/.installed
 ifneq ($(HASHED),)
 	$(PIP) --require-hashes --no-deps --no-build-isolation $(call hashed,k8s$(comma)ray$(comma)dev$(READERS))
@@ -175,10 +181,14 @@ ifneq ($(HASHED),)
 	$(MAKE) --no-print-directory candidate
 else
 	$(PIP) -c constraints.txt -e '.[$(if $(EXTRAS),$(EXTRAS)$(comma))k8s,ray,dev$(READERS)]'
-# mosaicml-streaming declares older versions (NumPy) than it works with: pip would refuse it beside ours
-	$(if $(READERS),$(PIP) -c constraints.txt --no-deps mosaicml-streaming)
+# mosaicml-streaming declares older versions (NumPy) than it works with: pip would refuse it beside ours. What the others
+# require is installed anyway, or is for other storage
+	$(if $(READERS),$(PIP) -c constraints.txt --no-deps mosaicml-streaming trl accelerate \
+		ai2-olmo-core bettermap cached-path dataclass-extensions)
 	$(MAKE) --no-print-directory candidate
 endif
+	echo 'import gc; gc.set_threshold(400_000, 20, 20)' > \
+	  "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/seldom_collected.pth"
 	touch $@
 
 # tokenizers 1.0 before its release, apart, because transformers does not allow it yet: its interface is tested with it.
