@@ -45,7 +45,7 @@ from dataprep_assets.cli import (
     verify,
 )
 from dataprep_assets.cli.support.arguments import Options
-from dataprep_assets.cli.support.examples import format_examples
+from dataprep_assets.cli.support.examples import EXAMPLES
 from dataprep_assets.cli.support.project import current_privacy, scope_privacy, use_project
 from dataprep_assets.cli.support.welcome import DOCS, welcome_lines
 from dataprep_assets.cli.training import release, schedule, seen
@@ -119,7 +119,9 @@ for _module in _COMMANDS:
     # click's default summary is cut after some words, so use the docstring's whole first line
     _summary = str(_module.command.__doc__).splitlines()[0]
     _name = _module.__name__.rpartition(".")[2].rstrip("_")
-    _app.command(_name, short_help=_summary, epilog=format_examples(_name))(_wrap_command(_module.command))
+    # the line "\b" keeps the line breaks
+    _epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[_name])])
+    _app.command(_name, short_help=_summary, epilog=_epilog)(_wrap_command(_module.command))
 
 
 @_app.callback(invoke_without_command=True)

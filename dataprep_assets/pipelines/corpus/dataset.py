@@ -185,6 +185,8 @@ class Corpus(Dataset):
         )
 
     def trial_remarks(self) -> Iterable[Remark]:
+        if not self.declaration.tag and not self.declaration.rules:
+            return ()
         from dataprep_assets.pipelines.corpus.curation.trial import trial_remarks
 
         return trial_remarks(self.declaration)
@@ -214,7 +216,6 @@ class Corpus(Dataset):
         return CorpusDocuments(self.declaration, store)
 
     def summary(self, store: ArtifactStore) -> list[str]:
-        from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
         from dataprep_assets.planning.cost import format_bytes
 
         corpus, manifest = self.declaration, load_manifest(self.declaration, store)
@@ -237,7 +238,11 @@ class Corpus(Dataset):
         total = Ledger.total(every_split)
         # in less time, starting processes and the engine takes a large part, so show no rate
         rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu >= _RATE_SECONDS else ""
-        lines += [describe_engine_line(corpus, store) + rate, *coverage_lines(corpus, store)]
+        lines.append(describe_engine_line(corpus, store) + rate)
+        if corpus.decontaminate is not None:
+            from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
+
+            lines += coverage_lines(corpus, store)
         return [*lines, *describe_literals(total, corpus.document.special_tokens)]
 
     def trainer_lines(self, store: ArtifactStore) -> list[str]:

@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 from dataprep_assets.curation.documents import find_source
 from dataprep_assets.curation.duplicates.signatures import read_library_version
 from dataprep_assets.curation.retractions import read_retracted_ids
@@ -29,7 +28,6 @@ from dataprep_assets.errors import (
     os_error_reason,
 )
 from dataprep_assets.fields import find_siblings, value_at
-from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import present_part, read_texts
 from dataprep_assets.pipelines.corpus.token_bins import stream_dtype
@@ -113,14 +111,16 @@ def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         try:
             tagger.version  # noqa: B018  # the property raises if something is missing
         except ConfigError as error:
-            # the benchmark tagger follows the taggers of `tag`, and its message begins with the key
+            # the message of the benchmark tagger begins with the key
             keys = ("tag", index) if index < len(corpus.tag) else parse_error_keys(error)
             yield Remark(keys=keys, sentence=str(error))
         except SourceError as error:  # the error is from an asset
             yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
         else:
-            if isinstance(tagger, BenchmarkTagger):
-                yield from benchmark_remarks(corpus, tagger)
+            if index == len(corpus.tag):  # the benchmark tagger follows the taggers of `tag`
+                from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import benchmark_remarks
+
+                yield from benchmark_remarks(corpus)
         if (sentence := tagger.missing_reason()) is not None:
             yield Remark(keys=("tag", index), sentence=sentence, hint=True)
     if corpus.duplicates is not None and corpus.duplicates.kind == "near":

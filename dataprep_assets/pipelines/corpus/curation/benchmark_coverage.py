@@ -64,9 +64,11 @@ def coverage_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[
         yield f"benchmark {sentence}"
 
 
-def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Iterator[Remark]:
+def benchmark_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on sets that cannot be read, or whose items are not searched for."""
+    tagger = corpus.taggers[-1]
     assert corpus.decontaminate is not None
+    assert isinstance(tagger, BenchmarkTagger), "it follows the taggers of `tag`"
     for item_set in tagger.sets:
         keys = ("decontaminate", "sets", item_set.name)
         try:

@@ -41,8 +41,6 @@ def trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         taggers = corpus.taggers[: len(corpus.tag)]  # leave out the benchmark tagger, which is last
     except ConfigError:  # the error is reported with the declaration
         return
-    if not corpus.tag and not corpus.rules:
-        return
     batches = _first_documents(corpus)
     columns: Tags = [{} for _ in batches]
     for tagger, tags in (*_run_named(corpus, taggers, batches), *_run_functions(corpus, taggers, batches)):
