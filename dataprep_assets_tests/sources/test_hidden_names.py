@@ -12,7 +12,7 @@ from dataprep_assets.pipelines.blend.remarks import blend_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
 from dataprep_assets.pipelines.corpus.source.manifest import plan_manifest
-from dataprep_assets.planning.manifest import include_predicate
+from dataprep_assets.planning.manifest import build_include_predicate
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
 from dataprep_assets_tests.samples import SAMPLE
@@ -112,7 +112,7 @@ def test_a_blend_does_the_same(folder: Path) -> None:
 
 
 def test_a_folder_of_the_path_of_a_glob_is_no_name_that_takes_others() -> None:
-    taken = include_predicate(["_data/*.jsonl", "**/*.jsonl"])
+    taken = build_include_predicate(["_data/*.jsonl", "**/*.jsonl"])
     assert taken("_data/a.jsonl")
     assert not taken("_other/a.jsonl")
 

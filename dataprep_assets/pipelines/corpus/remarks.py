@@ -37,11 +37,11 @@ from dataprep_assets.pipelines.corpus.view import MinimumLength, load_corpus_vie
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
-    files_of_no_split,
-    glob_pattern,
-    hidden_files,
-    included_paths,
+    compile_glob,
+    find_hidden_files,
+    find_unassigned_files,
     natural_key,
+    select_included_paths,
 )
 from dataprep_assets.sources.access import LEFT_OUT, SourceAccess
 from dataprep_assets.sources.readers.contents import detect_non_table
@@ -142,11 +142,11 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     except ConfigError as error:  # the message begins with the key
         yield Remark(keys=parse_error_keys(error), sentence=str(error))
         return
-    if excluded_files := included_paths(listing.left_out, corpus.include):
+    if excluded_files := select_included_paths(listing.left_out, corpus.include):
         examples = "" if corpus.sensitive else f", for example {', '.join(excluded_files[:_SHOWN])}"
         sentence = f"include: {count_of(len(excluded_files), 'file')} excluded{examples}: {LEFT_OUT}"
         yield Remark(keys=("include",), sentence=sentence, hint=True)
-    if hidden := hidden_files(files, include=corpus.include, splits=corpus.splits):
+    if hidden := find_hidden_files(files, include=corpus.include, splits=corpus.splits):
         examples = "" if corpus.sensitive else f", for example {', '.join(hidden[:_SHOWN])}"
         sentence = (
             f"include: {count_of(len(hidden), 'file')} excluded{examples}: names begin with `_` or `.`. Match them in "
@@ -155,7 +155,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
         yield Remark(keys=("include",), sentence=sentence, hint=True)
     yield from _idle_remarks(corpus, [file.relpath for file in files])
     yield from _duplicate_file_remarks(corpus, entries)
-    stray_files = files_of_no_split(files, include=corpus.include, splits=corpus.splits)
+    stray_files = find_unassigned_files(files, include=corpus.include, splits=corpus.splits)
     if stray_files:
         names = [] if corpus.sensitive else stray_files[:_SHOWN]
         yield Remark(
@@ -208,7 +208,7 @@ def _idle_remarks(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[R
     globs_of += [(("splits", name), globs) for name, globs in corpus.splits.items()]
     for keys, globs in globs_of:
         for glob in globs:
-            if not any(map(glob_pattern(glob).fullmatch, paths)):
+            if not any(map(compile_glob(glob).fullmatch, paths)):
                 yield Remark(
                     keys=keys, sentence=f"{'.'.join(keys)}: {glob} matches no file. Correct or remove it", hint=True
                 )

@@ -10,7 +10,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import has_manifest, load_manifest, plan_manifest
 from dataprep_assets.pipelines.corpus.token_bins import build_meta
 from dataprep_assets.pipelines.corpus.view import load_corpus_view
-from dataprep_assets.planning.cost import Machine, Products, measure_density, split_sizes
+from dataprep_assets.planning.cost import Machine, Products, measure_density, measure_split_sizes
 from dataprep_assets.stream.source import is_mirrored
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
@@ -30,11 +30,11 @@ def corpus_cost(
     if has_manifest(corpus, store):
         manifest = load_manifest(corpus, store)
         partitions, density = list(manifest.plan), measure_density(manifest.entries)
-        works = split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)
+        works = measure_split_sizes(manifest.entries, manifest.plan, mirrored=mirrored)
     else:
         plan = plan_manifest(corpus, store)
         partitions, density = [], measure_density(plan.entries)
-        works = split_sizes(plan.entries, plan.plan, mirrored=mirrored)
+        works = measure_split_sizes(plan.entries, plan.plan, mirrored=mirrored)
     return estimate_cost(
         works,
         machine,

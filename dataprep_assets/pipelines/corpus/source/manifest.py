@@ -37,20 +37,20 @@ from dataprep_assets.planning.manifest import (
     ManifestEntry,
     ShardSizing,
     SourceFile,
+    build_include_predicate,
     build_manifest,
+    compile_glob,
+    count_shards,
     describe_other_bytes,
-    files_of_no_split,
-    glob_pattern,
-    hidden_files,
-    include_predicate,
-    included_paths,
-    listing_digest,
-    plan_bytes,
+    digest_listing,
+    find_hidden_files,
+    find_unassigned_files,
+    format_plan,
     plan_shards,
     read_manifest,
     read_plan,
     read_summary,
-    shard_counts,
+    select_included_paths,
     split_name,
     summarize_manifest,
     write_manifest,
@@ -190,10 +190,10 @@ def plan_manifest(
     previous_manifest = load_manifest(corpus, store) if has_manifest(corpus, store) else None
     shards = _kept_shards(corpus, store, previous_manifest) if kept_files is None else kept_files
     entries, plan = plan_shards(listed_entries, corpus.shards.sizing, shards)
-    listing_hash = listing_digest(entries)
+    listing_hash = digest_listing(entries)
     # a shard is a range of the listing, so store only its first and last ordinals
     ends = {k: [o[0], o[-1]] for k, o in plan.items()}
-    no_split = files_of_no_split(listing.files, include=corpus.include, splits=corpus.splits)
+    no_split = find_unassigned_files(listing.files, include=corpus.include, splits=corpus.splits)
     key = digest_value(["manifest", VERSION, listing_hash, ends, no_split])
     changes = None
     if previous_manifest is not None:
@@ -214,8 +214,8 @@ def plan_manifest(
         before=None if previous_manifest is None else previous_manifest.receipt.content,
         changes=changes,
         no_split=no_split,
-        left_out=len(included_paths(listing.left_out, corpus.include))
-        + len(hidden_files(listing.files, include=corpus.include, splits=corpus.splits)),
+        left_out=len(select_included_paths(listing.left_out, corpus.include))
+        + len(find_hidden_files(listing.files, include=corpus.include, splits=corpus.splits)),
     )
 
 
@@ -297,7 +297,7 @@ def _commit(
             raise _OvertakenError
         if summary := str(manifest.changes or ""):
             warn("the source changed: " + summary)
-        counts = shard_counts(manifest.plan)
+        counts = count_shards(manifest.plan)
         write_manifest(staged, manifest.entries, counts)
         write_plan(staged, manifest.plan)
         return WrittenFiles(
@@ -465,8 +465,8 @@ def count_matches(
     splits: Mapping[str, Sequence[str]],
 ) -> Finding:
     """Check that the manifest lists exactly the files of a fresh listing for its globs, with sizes and digests."""
-    is_included = include_predicate(include, naming=[glob for globs in splits.values() for glob in globs])
-    patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
+    is_included = build_include_predicate(include, naming=[glob for globs in splits.values() for glob in globs])
+    patterns = {name: [compile_glob(g) for g in globs] for name, globs in splits.items()}
     fresh: dict[str, tuple[SourceFile, str]] = {}
     for file in files:
         matching_splits = [name for name, globs in patterns.items() if any(p.fullmatch(file.relpath) for p in globs)]
@@ -592,7 +592,7 @@ def _plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -
 
 def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
     """Yield the claims of a manifest's summary and receipt that its lines contradict."""
-    entries, counts = manifest.entries, shard_counts(manifest.plan)
+    entries, counts = manifest.entries, count_shards(manifest.plan)
     facts, location = ManifestFacts.from_receipt(manifest.receipt), store.location(corpus.artifact(MANIFEST))
     if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):
         yield f"{location}: the file or byte counts in the receipt and the list differ"
@@ -606,9 +606,9 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
     folder = store.local(corpus.artifact(MANIFEST))
     if line_fault := describe_other_bytes(folder, entries):
         yield f"{location}: manifest.jsonl: {line_fault}"
-    if (folder / SHARD_PLAN).read_bytes() != plan_bytes(manifest.plan):
+    if (folder / SHARD_PLAN).read_bytes() != format_plan(manifest.plan):
         yield f"{location}: {SHARD_PLAN} is not in canonical form"
-    listing_hash = listing_digest(entries)
+    listing_hash = digest_listing(entries)
     if manifest.receipt.inputs.get("listing") not in (None, listing_hash):
         yield f"{location}: the lines do not match the listing in the receipt"
 

@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, Manifest, load_manifest, plan_manifest
 from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts, listed_identity
 from dataprep_assets.pipelines.corpus.source.snapshot import snapshot_digests
-from dataprep_assets.planning.manifest import ManifestEntry, include_predicate
+from dataprep_assets.planning.manifest import ManifestEntry, build_include_predicate
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
 from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
 from dataprep_assets.sources.readers.records import Block, RecordFields
@@ -46,7 +46,9 @@ def _compute_identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIden
     if isinstance(access, HubCache):
         return identify_listing([cached_snapshot(access.folder, access.revision)[0]])
     # count only included files, because others may change at any time
-    is_included = include_predicate(corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs])
+    is_included = build_include_predicate(
+        corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs]
+    )
     files = [file for file in access.list().files if is_included(file.relpath)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
     # local files have no version before they are read, so only the time reveals an edit that keeps the size
