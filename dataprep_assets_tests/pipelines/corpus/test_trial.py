@@ -54,7 +54,7 @@ def remarks(folder: Path, tag: list[Any], **keys: Any) -> list[Remark]:
         "tag": tag,
         **keys,
     }
-    return list(trial.trial_remarks(CorpusDeclaration.model_validate(declared)))
+    return list(trial.find_trial_remarks(CorpusDeclaration.model_validate(declared)))
 
 
 def function(name: str, column: str = "score", **more: str) -> dict[str, Any]:
