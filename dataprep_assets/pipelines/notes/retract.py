@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.notes.cohorts.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
-from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, note_digest, patient_digest, read_notes
+from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, digest_note, digest_patient, read_notes
 from dataprep_assets.pipelines.notes.retractions import add_retractions, read_cohort_patients, read_entries
 from dataprep_assets.stream.source import open_source
 
@@ -56,7 +56,7 @@ def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | Not
             return NotePosition(match["month"], int(match["record"]), int(match["note"] or 0))
         patient_id = load_untrusted_json(text).get("patient") if text.startswith("{") else text
         if isinstance(patient_id, str | int) and not isinstance(patient_id, bool) and patient_id != "":
-            return patient_digest(key, str(patient_id))
+            return digest_patient(key, str(patient_id))
     except ValueError:  # not chained, because the error may quote the line
         pass
     raise ConfigError(
@@ -176,15 +176,15 @@ def _find_entries(
     """
     entries: dict[NotePosition, bytes] = {}
     files = list_cohorts(notes) if positions else {}
-    template, fields = notes.header_template(), notes.cohorts.fields.notes is None
+    template, fields = notes.compile_header(), notes.cohorts.fields.notes is None
     for month in sorted({position.month for position in positions} & files.keys() & set(notes.months.expected_keys)):
         file = files[month]
-        reader = file.reader(file.fetch())
+        reader = file.open_reader(file.fetch())
         for item in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(item, Note):
-                entries[NotePosition(month, item.record, item.number)] = note_digest(key, item)
+                entries[NotePosition(month, item.record, item.number)] = digest_note(key, item)
                 # A whole record's position names its patient. If each record is one note, it names only that note.
-                entries[NotePosition(month, item.record, 0)] = note_digest(key, item) if fields else item.patient
+                entries[NotePosition(month, item.record, 0)] = digest_note(key, item) if fields else item.patient
         # compare last, because the reader's digest covers the file only after a complete read
         receipt = store.receipt(notes.artifact(PACKED_COHORTS, month))
         if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).digest_of(reader.sha256):

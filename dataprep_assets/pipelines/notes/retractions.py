@@ -32,7 +32,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     RETRACTED_PATIENTS,
     read_patients,
 )
-from dataprep_assets.pipelines.notes.patient_key import key_digest
+from dataprep_assets.pipelines.notes.patient_key import digest_key
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 from dataprep_assets.stores.files import digest_value
 
@@ -49,7 +49,7 @@ def read_entries(path: Path | None, key: bytes) -> frozenset[bytes]:
     if path is None or not path.exists():
         return frozenset()
     return frozenset(
-        _read_digest(path, number, line, key_digest(key))
+        _read_digest(path, number, line, digest_key(key))
         for number, line in enumerate(path.read_bytes().splitlines(), 1)
         if line.strip()
     )
@@ -101,7 +101,7 @@ def add_retractions(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
 
 
 def _build_line(patient: bytes, note: bytes, key: bytes) -> dict[str, str]:
-    return {"patient": patient.hex(), **({"note": note.hex()} if note else {}), "key": key_digest(key)}
+    return {"patient": patient.hex(), **({"note": note.hex()} if note else {}), "key": digest_key(key)}
 
 
 @dataclass(frozen=True, kw_only=True)

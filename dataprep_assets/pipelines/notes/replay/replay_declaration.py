@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.engine.yaml.declaration import Attribution, DatasetDeclaration
-from dataprep_assets.pipelines.notes.declaration import VERSION_HELP, FileFormat, TfdsVersion, tfds_name
+from dataprep_assets.pipelines.notes.declaration import VERSION_HELP, FileFormat, TfdsVersion, require_tfds_name
 
 
 class MixtureSource(Attribution):
@@ -65,7 +65,7 @@ class MixtureDeclaration(DatasetDeclaration):
     @field_validator("dataset")
     @classmethod
     def _require_snake_case(cls, name: str) -> str:
-        return tfds_name("dataset", name)
+        return require_tfds_name("dataset", name)
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:

@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
     COHORT_SHARDS,
     CohortShardsFacts,
-    row_ledger,
+    build_row_ledger,
     shard_names,
 )
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
@@ -247,7 +247,7 @@ def build_tfds_directory(
                 patients=patients,
                 patients_in_several_cohorts=several,
             ),
-            ledger=row_ledger(rows, (m.receipt.ledger for m in months)),
+            ledger=build_row_ledger(rows, (m.receipt.ledger for m in months)),
             joined=joined_files,
         )
 
