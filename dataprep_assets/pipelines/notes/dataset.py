@@ -37,7 +37,7 @@ from dataprep_assets.pipelines.notes.note_tokens import join_for_encoding
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.reading import Note, read_notes
 from dataprep_assets.pipelines.notes.remarks import find_notes_remarks
-from dataprep_assets.pipelines.notes.replay.replay import combined_directory_spec
+from dataprep_assets.pipelines.notes.replay.replay import build_combined_directory_spec
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
@@ -48,7 +48,7 @@ from dataprep_assets.pipelines.notes.tfds.maxtext import (
     format_maxtext_lines,
     warn_of_undeclared,
 )
-from dataprep_assets.pipelines.notes.tfds.tfds_directory import tfds_directory_spec
+from dataprep_assets.pipelines.notes.tfds.tfds_directory import build_tfds_directory_spec
 from dataprep_assets.project import read_project
 from dataprep_assets.stores.files import digest_value, sha256_file
 from dataprep_assets.stream.declaration import TokenizerDeclaration
@@ -322,7 +322,7 @@ def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
     cohorts = build_packed_cohorts_spec(notes, months=months, certificate=certificate)
     shards = [build_cohort_shards_spec(notes, format, spec=cohorts) for format in notes.formats]
     directories = [
-        tfds_directory_spec(notes, format, shards=shard_spec)
+        build_tfds_directory_spec(notes, format, shards=shard_spec)
         for format, shard_spec in zip(notes.formats, shards, strict=True)
     ]
     return [certificate, cohorts, *shards, *directories]
@@ -343,7 +343,7 @@ class Replay(Dataset):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = [combined_directory_spec(self.declaration, tokenizer=self.tokenizer)]
+        specs = [build_combined_directory_spec(self.declaration, tokenizer=self.tokenizer)]
         return [*specs, build_mixture_card_spec(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:

@@ -457,12 +457,12 @@ class NotesDeclaration(WorkersDeclaration):
 
     def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
         # imported late, because that module imports this module
-        from dataprep_assets.pipelines.notes.retractions import find_months_left
+        from dataprep_assets.pipelines.notes.retractions import find_affected_artifacts
 
         if self.retractions is None or not self.retractions.exists():
             return []
         artifacts = list(unplanned)  # a list, because the key is loaded only if there are artifacts
-        return find_months_left(self.retractions, self.patient_key.load(), store, artifacts) if artifacts else []
+        return find_affected_artifacts(self.retractions, self.patient_key.load(), store, artifacts) if artifacts else []
 
     def resolve_paths(self, folder: Path) -> Self:
         source: Any = self.source

@@ -4,7 +4,7 @@ A note consists of its text, its rendered header, its date and its patient's key
 leave this module. A defect in a patient's record drops all notes of the record. A defect in a note drops only that
 note.
 
-Entry points: `read_notes`, `patient_digest`, `note_digest`, `DEFECTS`.
+Entry points: `read_notes`, `digest_patient`, `digest_note`, `DEFECTS`.
 """
 
 import hmac
@@ -109,7 +109,7 @@ def read_notes(
     """Yield the notes of a cohort in source order; the notes of each record follow its `RecordStart`.
 
     ``fields`` locates the parts of a record, ``template`` renders the header, and ``key`` is the secret of
-    `patient_digest`. A declared birth date must be in ``month`` (`YYYY-MM`). An invalid record or note is yielded as
+    `digest_patient`. A declared birth date must be in ``month`` (`YYYY-MM`). An invalid record or note is yielded as
     `DroppedNote`. Raises the reader's errors.
     """
     patients: set[bytes] = set()

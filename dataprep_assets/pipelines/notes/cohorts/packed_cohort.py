@@ -210,7 +210,7 @@ class _Writer:
 
     def _require_valid(self, block: PackedRowBlock) -> None:
         """Raise FormatError if a token is the reserved pad id; otherwise extend the range of ids."""
-        # `pad_id_of` tests the vocabulary; this condition tests the ids that the tokenizer produced for the notes
+        # `find_pad_id` tests the vocabulary; this condition tests the ids that the tokenizer produced for the notes
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note contains the pad id {self._plan.shape.pad_id}. Choose a different token for "
