@@ -99,7 +99,8 @@ def _read_document_ends(declaration: ScheduleDeclaration, source: Source, store:
     if shard_contents != {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}:
         raise ConfigError(
             f"{name}: source {source.name}: the view {source.dataset}/{VIEW} was built from different shards than the "
-            f"schedule reads. {_describe_revise_command(declaration)}. To rebuild the view, run: dataprep run {source.dataset}"
+            f"schedule reads. {_describe_revise_command(declaration)}. To rebuild the view, run: "
+            f"dataprep run {source.dataset}"
         )
     file = f"{source.split}.idx"
     index = megatron.read_idx(store.local(Artifact(dataset=source.dataset, name=VIEW), [file]) / file)

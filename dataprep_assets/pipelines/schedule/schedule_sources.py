@@ -191,8 +191,8 @@ def find_sources(
         for _, receipt in all_shards:
             if receipt.inputs["tokenizer"] != first_receipt.inputs["tokenizer"]:
                 raise IntegrityError(
-                    f"{declaration.dataset}: source {source.schedule_name}: {first_receipt.partition} and {receipt.partition} "
-                    f"were built with different tokenizers. Run: dataprep run {source.dataset}"
+                    f"{declaration.dataset}: source {source.schedule_name}: {first_receipt.partition} and "
+                    f"{receipt.partition} were built with different tokenizers. Run: dataprep run {source.dataset}"
                 )
         # at least 1, because weights must be positive and a source may have 0 tokens
         weight = source.weight or max(sum(tokens.values()), 1)

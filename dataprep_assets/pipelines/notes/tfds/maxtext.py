@@ -9,7 +9,7 @@ from dataprep_assets.packing.stock_maxtext import Pipeline, StockRule
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, split_path
 from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
-from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
+from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts, convert_version
 from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, is_for_hf
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
