@@ -73,7 +73,7 @@ from dataprep_assets.table import format_share
 def find_tokenizer_of_dataset(folder: Path | None, dataset: str) -> str | None:
     """Return the folder or the Hugging Face Hub name of a dataset's tokenizer, from the dataset's `defs.yaml`.
 
-    The search covers the project that contains ``folder``, which is the folder of another dataset's `defs.yaml`.
+    The search covers the project that contains ``folder``, which is the folder of a `defs.yaml`.
     Returns None if the project does not declare the dataset or the declaration is invalid, which the dataset's own
     commands report.
     """

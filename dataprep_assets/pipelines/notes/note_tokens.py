@@ -23,8 +23,8 @@ def join_for_encoding(header: str, text: str, encode: Encode) -> str:
 def split_header_and_body(header: Ids, encoded: Ids, encode: Encode) -> tuple[Ids, Ids]:
     """Split a note's tokens into header and body.
 
-    ``header`` contains the ids of the header alone, and ``encoded`` the ids of `join_for_encoding`. Both are
-    one-dimensional.
+    ``header`` contains the ids of only the header, and ``encoded`` the ids of the joined text (`join_for_encoding`).
+    Both are one-dimensional.
     """
     if encode == "apart":
         return header, encoded

@@ -27,7 +27,7 @@ _POSITION = re.compile(r"(?P<month>\d{4}-\d{2}):(?P<record>[1-9]\d*)(:(?P<note>[
 
 
 class NotePosition(NamedTuple):
-    """Position in the source: month, record and note, which count from 1; note 0 stands for the whole record."""
+    """Position in the source: month, record and note, which count from 1; note 0 is the whole record."""
 
     month: str
     record: int
@@ -184,7 +184,7 @@ def _find_entries(
         for item in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(item, Note):
                 entries[NotePosition(month, item.record, item.number)] = digest_note(key, item)
-                # the position of a whole record stands for its patient or, if each record is one note, for that note
+                # the position of a whole record means its patient or, if each record is one note, that note
                 entries[NotePosition(month, item.record, 0)] = (
                     digest_note(key, item) if names_single_notes else item.patient
                 )

@@ -294,7 +294,7 @@ def _find_line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterato
     contract = route.contract
     yield from ((d.line, d.detail, d.is_harmless) for d in rows.defects)
     first_lines: dict[object, int] = {}
-    validator = contract.row_validator(split)
+    validator = contract.build_row_validator(split)
     for name, row in zip(row_ids(rows.rows, contract), rows.rows, strict=True):
         # omit the id, because it may identify a person; a missing id is a separate fault
         if contract.id in row.value and first_lines.setdefault(name, row.line) != row.line:

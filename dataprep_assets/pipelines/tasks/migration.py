@@ -342,9 +342,8 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
 def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | None) -> bool:
     """Return whether a migration placed the target and it is unchanged."""
     target = placement.target
-    if (
-        target.is_symlink()
-    ):  # a broken link or a link into the old project can be replaced, because it has no content of its own
+    # a broken link, or a link into the old project, has no content of its own
+    if target.is_symlink():
         return not target.exists() or target.resolve().is_relative_to(route.declaration.old_root.resolve())
     file = record.find_file(target.name) if record else None
     return file is not None and file.how == "copied" and file.sha256 == placement.digests.digest_of(sha256_file(target))

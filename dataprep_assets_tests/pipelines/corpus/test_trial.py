@@ -107,7 +107,7 @@ def test_a_missing_module_has_the_same_message_with_and_without_a_version(module
 def test_a_function_that_takes_too_long_is_ended_and_told(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial, "_SECONDS", 0.5)
+    monkeypatch.setattr(trial, "_TIMEOUT_SECONDS", 0.5)
     (found,) = remarks(tmp_path, [function(f"{module}:slow")])
     assert found.hint
     assert "was stopped" in found.sentence

@@ -40,7 +40,7 @@ def revise(project: TrainingProject, monkeypatch: pytest.MonkeyPatch, edit: Call
     value = json.loads((project.artifacts / RUN / "schedule" / "schedule.json").read_bytes())
     edit(value)
     (project.defs / RUN / "revisions.json").write_text(json.dumps(value))
-    monkeypatch.setattr(schedule_artifact, "_require_whole", lambda *_: None)
+    monkeypatch.setattr(schedule_artifact, "_require_valid", lambda *_: None)
     schedule_artifact.build_schedule(declaration_of(project), LocalArtifacts(project.artifacts))
 
 

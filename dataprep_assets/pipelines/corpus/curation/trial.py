@@ -134,7 +134,7 @@ def _await_result(pool: WorkerPool) -> TrialResult:
 
 
 def _call_tagger(tagger: FunctionTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
-    """Load a function and apply it to the documents, discarding what it prints. Runs in a worker."""
+    """Load a function and apply it to the documents, discarding its output. Runs in a worker."""
     with discard_output(private=True):
         tagger.load()
         return _tag_batches(tagger, batches, sensitive)
