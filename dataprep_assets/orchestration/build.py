@@ -27,7 +27,7 @@ from dataprep_assets.engine.staleness.step_times import RUN, Build, StepTimes, b
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import build_check_evaluation, log_evaluation
-from dataprep_assets.orchestration.partitions import DATASET, job_name, step_name
+from dataprep_assets.orchestration.partitions import DATASET, build_step_name, job_name
 from dataprep_assets.orchestration.runs.runs import POOLS, DagsterEvents, hold_run_lock_until_exit
 from dataprep_assets.orchestration.runs.step_build import StepBuild, convert_errors, raise_for_failed_checks
 from dataprep_assets.resources import StorageResource
@@ -139,7 +139,7 @@ def build_job(
     def job() -> None:
         outputs: dict[ArtifactSpec, Any] = {}
         for members in group_by_build(selected):
-            step = _build_step(members, specs, only or {}, listeners).alias(step_name(*members))
+            step = _build_step(members, specs, only or {}, listeners).alias(build_step_name(*members))
             # compare by identity, because artifacts that are built together share one output, which is needed once
             needs = {id(outputs[s]): outputs[s] for spec in members for s in spec.inputs if s in outputs}
             output = step(after=list(needs.values())) if needs else step()
@@ -165,7 +165,7 @@ def _build_step(
     declaration, pool = members[0].declaration, members[0].pool
 
     @dg.op(
-        name=f"make__{declaration.dataset}__{step_name(*members)}",
+        name=f"make__{declaration.dataset}__{build_step_name(*members)}",
         description=members[0].description,
         ins={"after": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),

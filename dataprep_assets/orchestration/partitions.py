@@ -29,7 +29,7 @@ def asset_key(spec: ArtifactSpec | DatasetInput | AssetInput) -> dg.AssetKey:
     return dg.AssetKey(list(spec.path))
 
 
-def step_name(*specs: ArtifactSpec) -> str:
+def build_step_name(*specs: ArtifactSpec) -> str:
     """Return the name of the job step that builds these artifacts."""
     return TOGETHER.join("__".join(spec.path[1:]) for spec in specs)
 

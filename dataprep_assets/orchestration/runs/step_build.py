@@ -46,9 +46,9 @@ from dataprep_assets.orchestration.partitions import (
     TOGETHER,
     Context,
     asset_key,
+    build_step_name,
     job_name,
     register_in_order,
-    step_name,
 )
 from dataprep_assets.orchestration.runs.runs import build_plan_materialization_metadata
 from dataprep_assets.orchestration.runs.terminal import list_progress_sinks
@@ -152,7 +152,7 @@ def _is_built_by_run(context: Context, record: ArtifactSpec) -> bool:
     selection, steps = context.run.asset_selection, context.run.step_keys_to_execute
     if steps is not None:  # the run re-executes a job or assets from a failure
         step_names = {name for step in steps for name in step.split(TOGETHER)}
-        return not step_names.isdisjoint({step_name(record), "__".join(record.path)})
+        return not step_names.isdisjoint({build_step_name(record), "__".join(record.path)})
     return selection is None or asset_key(record) in selection
 
 

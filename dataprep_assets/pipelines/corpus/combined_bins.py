@@ -367,7 +367,7 @@ def _open_combined(corpus: CorpusDeclaration, split: str, store: ArtifactStore, 
     return OpenedCombined(artifact, store, corpus, split, manifest, input_receipts).with_local_files()
 
 
-def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:
+def check_concatenation(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:
     """Check that the combined file is the concatenation of its shards in order, with the same document ends.
 
     One pass over the combined file computes the digest of each shard's range and of the whole file. A shard is read
@@ -475,7 +475,7 @@ def _compare_ends(path: Path, shards: Shards) -> Iterator[str]:
         yield f"{path.name}: has {count_of(len(ends), 'document')}, but its shards have {document}"
 
 
-def totals_match(receipt: Receipt, shards: Shards) -> Finding:
+def check_totals(receipt: Receipt, shards: Shards) -> Finding:
     """Check that every document count in the combined ledger is the sum of the shards' counts."""
     counts = require_ledger(receipt).of_documents.to_json()
     defects = []
@@ -508,7 +508,7 @@ def _remove_zeros(value: Any) -> Any:
     return {k: v for k, v in value.items() if v} if isinstance(value, dict) else value
 
 
-def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry], split: str) -> Finding:
+def check_sources(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry], split: str) -> Finding:
     """Check that the shards contain each manifest file of the split exactly once, in order, and no other files.
 
     `entries` are all entries of the manifest. Files are compared by path, not by ordinal, because files that were added
@@ -555,7 +555,7 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
     )
 
 
-def meta_matches(
+def check_meta(
     directory: Path,
     bundle: TokenizerBundle,
     separator_id: int,
@@ -622,22 +622,22 @@ CHECKS: tuple[Check[OpenedCombined], ...] = (
     Check(
         "matches_shards",
         "The file is the byte-for-byte concatenation of its shards in manifest order.",
-        lambda opened: matches_shards(opened.directory, opened.receipt, opened.shards, split=opened.split),
+        lambda opened: check_concatenation(opened.directory, opened.receipt, opened.shards, split=opened.split),
     ),
     Check(
         "totals_match",
         "The ledger is the sum of the shards' ledgers.",
-        lambda opened: totals_match(opened.receipt, opened.shards),
+        lambda opened: check_totals(opened.receipt, opened.shards),
     ),
     Check(
         "sources_complete",
         "The bins contain every file of the split exactly once, and no file of another split.",
-        lambda opened: sources_complete([r for _, r in opened.input_shards], opened.manifest.entries, opened.split),
+        lambda opened: check_sources([r for _, r in opened.input_shards], opened.manifest.entries, opened.split),
     ),
     Check(
         "meta_matches",
         "meta.pkl matches the tokenizer, the token files and meta.json.",
-        lambda opened: meta_matches(
+        lambda opened: check_meta(
             opened.directory, opened.bundle, opened.separator_id, opened.facts.dtype, opened.receipt.facts
         ),
     ),

@@ -102,7 +102,7 @@ _MAX_SHOWN_IDS = 3
 """Maximum number of repeated ids whose documents are listed."""
 
 
-def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactStore) -> Finding:
+def check_document_ids(corpus: CorpusDeclaration, split: str, store: ArtifactStore) -> Finding:
     """Check that all documents of the current shards have different ids."""
     manifest = load_manifest(corpus, store)
     splits = list(corpus.splits)
@@ -166,7 +166,7 @@ def _locate_ids(shards: Sequence[IndexedShard], ids: NDArray[np.uint64]) -> Iter
 DOCUMENT_IDS_UNIQUE: Check[tuple[CorpusDeclaration, str, ArtifactStore]] = Check(
     "document_ids_unique",
     "No two documents of the split, or of a split declared before it, have the same id.",
-    lambda of_split: document_ids_unique(*of_split),
+    lambda of_split: check_document_ids(*of_split),
     blocking=False,
 )
 SMALL_BYTES, FEW_SHARDS = 32 << 20, 16

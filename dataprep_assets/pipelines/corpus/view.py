@@ -226,7 +226,7 @@ def _open_view(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore
     return OpenedView(artifact, store, corpus, view, load_combined_splits(corpus, store)).with_local_files()
 
 
-def matches_combined_bins(opened_view: OpenedView) -> Finding:
+def check_tokens(opened_view: OpenedView) -> Finding:
     """Check that each split's tokens equal the combined bins, and that all files match the receipt.
 
     Linked tokens are compared by digest. Copied tokens are compared id by id, with document lengths if the view has
@@ -311,7 +311,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
         )
 
 
-def no_retracted_document(view: OpenedView) -> Finding:
+def check_retractions(view: OpenedView) -> Finding:
     """Check that the view was built from the current combined bins, and that their shards have no listed id.
 
     `matches_combined_bins` verifies that the view has the same tokens as the combined bins.
@@ -335,14 +335,12 @@ def no_retracted_document(view: OpenedView) -> Finding:
 
 
 CHECKS = (
-    Check(
-        "matches_combined_bins", "The tokens are identical to the tokens in the combined bins.", matches_combined_bins
-    ),
+    Check("matches_combined_bins", "The tokens are identical to the tokens in the combined bins.", check_tokens),
     Check("layout_valid", "The sidecar files describe the tokens exactly.", layout_valid),
     Check(
         "no_retracted_document",
         "The view was built from the current combined bins, which contain no removed document.",
-        no_retracted_document,
+        check_retractions,
     ),
 )
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dataprep_assets.formats.packed_rows import open_packed_file
 from dataprep_assets.packing.splitting import SplitRule, find_without_room, split_documents
 from dataprep_assets.pipelines.notes.cohorts.opened_cohort import OpenedCohort, SampledNote
-from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.cohorts.packed_files import list_packed_paths
 from dataprep_assets.pipelines.notes.note_tokens import join_for_encoding, split_header_and_body
 from dataprep_assets.stream.reencoding import Encode
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -40,7 +40,7 @@ class NoteSearch:
 
     def __init__(self, cohort: OpenedCohort, split: str) -> None:
         self._packed = cohort
-        self._path = cohort.directory / packed_paths(cohort.notes, cohort.month)[split].rows
+        self._path = cohort.directory / list_packed_paths(cohort.notes, cohort.month)[split].rows
         self._reference = ReferenceEngine(cohort.bundle, cohort.notes.document.special_tokens)
         self._encode: Encode = self._reference.encode
 

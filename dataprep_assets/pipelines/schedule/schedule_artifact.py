@@ -45,8 +45,8 @@ from dataprep_assets.pipelines.schedule.schedule_checks import (
     RESTORE_REMEDY,
     SCHEDULE_CHECKS,
     OpenedSchedule,
-    documents_complete,
-    revisions_consistent,
+    check_documents,
+    check_revisions,
 )
 from dataprep_assets.pipelines.schedule.schedule_sources import ShardDocuments, find_sources
 from dataprep_assets.serving.sampler.next_revision import RevisionRequest, add_revision
@@ -256,7 +256,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
 
 def _require_valid(declaration: ScheduleDeclaration, schedule: ScheduleHistory, documents: ShardDocuments) -> None:
     """Raise ConfigError if the schedule fails its checks; called before it replaces the current artifact."""
-    for check in (documents_complete, revisions_consistent):
+    for check in (check_documents, check_revisions):
         finding = check(schedule, documents, documents.packs)
         if not finding.passed:
             raise ConfigError(

@@ -63,7 +63,7 @@ def _open_documents(data: TrainingData, content: str) -> DocumentEnds:
 
 
 @fail_on_errors
-def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
+def check_documents(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
     """Check that each shard's documents have the number of tokens and samples in the schedule."""
     defects, shards = [], 0
     for number, revision in enumerate(schedule.revisions):
@@ -98,7 +98,7 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
 
 
 @fail_on_errors
-def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
+def check_revisions(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
     """Check that each revision continues the previous revision, and records the changes that the documents show."""
     defects = []
     for number, revision in enumerate(schedule.revisions):
@@ -139,7 +139,7 @@ def _describe_ranges(removed_ranges: Ranges, added: Ranges) -> str:
     return f"ranges of tokens: {len(removed_ranges)} removed, {len(added)} added"
 
 
-def read_once(sampler: Sampler, seed: int) -> Finding:
+def check_samples(sampler: Sampler, seed: int) -> Finding:
     """Check that samples drawn with `seed` are read once per epoch, at the step from which they were drawn."""
     random, defects, checked_count = np.random.default_rng(seed), [], 0
     for step in np.unique(random.integers(0, sampler.end, _MAX_SAMPLES)).tolist():
@@ -203,21 +203,17 @@ SCHEDULE_CHECKS: tuple[Check[OpenedSchedule], ...] = (
     Check(
         "documents_complete",
         "In every shard, the recorded documents add up to the recorded numbers of tokens and samples.",
-        lambda opened: documents_complete(
-            opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs
-        ),
+        lambda opened: check_documents(opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs),
     ),
     Check(
         "revisions_consistent",
         "Recomputing every shard shows that each revision continues exactly where the previous one ended.",
-        lambda opened: revisions_consistent(
-            opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs
-        ),
+        lambda opened: check_revisions(opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs),
     ),
     Check(
         "samples_read_once",
         "No sample is read twice in an epoch (tested on samples from all steps, identified by their documents).",
-        lambda opened: read_once(opened.data.sampler, opened.seed),
+        lambda opened: check_samples(opened.data.sampler, opened.seed),
     ),
     # these two checks do not block, because they depend on the current declaration and sources, which are not part of
     # the schedule's key

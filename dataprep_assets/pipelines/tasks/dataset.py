@@ -53,7 +53,7 @@ class Tasks(Dataset):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = [task_folder_spec(self.declaration)]
+        specs = [build_task_folder_spec(self.declaration)]
         return [*specs, _build_card_spec(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
@@ -154,7 +154,7 @@ def _read_facts(receipts: Receipts) -> list[TaskFolderFacts]:
 # Artifact
 
 
-def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
+def build_task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
     """Return the spec of a migration's task folders; a failed folder does not stop the other folders."""
     keys = list_partitions(declaration)
     return ArtifactSpec(

@@ -16,7 +16,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_unsearched_sets, find_uncovered_sets
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, tagger_file_name
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, name_tagger_file
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.table import format_share
 
@@ -27,7 +27,7 @@ _MIN_RECALL = 0.95
 """Minimum share of planted texts that must be found, per form. At most the rest of look-alikes may be flagged."""
 
 
-def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+def check_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """Check that no kept document in the current shards of a split contains a benchmark item."""
     decontamination = corpus.decontaminate
     assert decontamination is not None
@@ -112,7 +112,7 @@ class _KeptSearch:
             dropped_rows = read_dropped_rows(self._store.local(selection))
             directory = self._store.local(self._corpus.artifact(TAGS, partition))
             columns = ["file", "row", BENCHMARK, OVERLAP]
-            for piece in read_joined_tables([directory / ROWS, directory / tagger_file_name(self._tagger)], columns):
+            for piece in read_joined_tables([directory / ROWS, directory / name_tagger_file(self._tagger)], columns):
                 for row in piece.filter(piece[BENCHMARK].is_valid()).to_pylist():
                     yield from self._search_row(row, dropped_rows)
 

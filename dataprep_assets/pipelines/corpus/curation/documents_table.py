@@ -42,7 +42,7 @@ from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE, TableSums, count_values
 from dataprep_assets.pipelines.corpus.curation.selection import find_ruled_out_rows
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, tagger_file_name
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, name_tagger_file
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import load_removed_rows
 from dataprep_assets.stores.files import digest_value
@@ -198,7 +198,7 @@ def _join_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partition: s
         load_removed_rows(corpus, store, partition),
         0,
     )
-    files = [directory / name for name in (ROWS, *map(tagger_file_name, corpus.taggers))]
+    files = [directory / name for name in (ROWS, *map(name_tagger_file, corpus.taggers))]
     for piece in read_joined_tables(files):
         reasons: list[str | None] = []
         tokens = []

@@ -17,7 +17,7 @@ from dataprep_assets.curation.rules import rule_numbers
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import read_joined_tables
 from dataprep_assets.integrity.receipt import RETRACTED
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, tagger_file_name
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, name_tagger_file
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import NONE_REMOVED, RemovedRows
 from dataprep_assets.pipelines.corpus.source.listed_rows import are_listed, read_listed_ids
@@ -80,7 +80,7 @@ def read_ruled_rows(
     column_names = {"bad", *columns, *(column for _, rule in rules.values() for column in rule.columns)}
     column_names |= {"id"} if len(hashes) else set()
     # skip files of taggers without a requested column
-    files = [ROWS, *(tagger_file_name(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
+    files = [ROWS, *(name_tagger_file(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
     for table in read_joined_tables([tags / file for file in files], sorted(column_names)):
         yield RuledRows(
             table=table,

@@ -40,10 +40,10 @@ from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
-from dataprep_assets.pipelines.corpus.curation.benchmark_checks import no_benchmark_contamination
+from dataprep_assets.pipelines.corpus.curation.benchmark_checks import check_contamination
 from dataprep_assets.pipelines.corpus.curation.file_ages import read_shard_ages
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import read_ruled_rows
-from dataprep_assets.pipelines.corpus.curation.selection_budget import sources_kept, within_budget
+from dataprep_assets.pipelines.corpus.curation.selection_budget import check_budget, check_kept_sources
 from dataprep_assets.pipelines.corpus.curation.selection_counts import (
     LANGUAGE,
     NOTHING,
@@ -324,12 +324,12 @@ SPLIT_CHECKS: tuple[Check[_Split], ...] = (
     Check(
         "within_budget",
         "Every split keeps at least one document, and the dropped shares per source and per rule are within `budget`.",
-        lambda split: within_budget(*split),
+        lambda split: check_budget(*split),
     ),
     Check(
         "sources_kept",
         "No rule without a budget drops 95% or more of a source, language or split.",
-        lambda split: sources_kept(*split),
+        lambda split: check_kept_sources(*split),
         blocking=False,
     ),
 )
@@ -337,7 +337,7 @@ NO_BENCHMARK_CONTAMINATION: Check[_Split] = Check(
     "no_benchmark_contamination",
     "No kept document contains a benchmark item. At least `coverage` of the items are searched for. "
     "Planted items are found in every form, and look-alikes are not reported.",
-    lambda split: no_benchmark_contamination(split[0], split[2], split[3]),
+    lambda split: check_contamination(split[0], split[2], split[3]),
 )
 
 

@@ -5,7 +5,8 @@ documents are not significant, so sources with fewer than `MIN_SOURCE_DOCUMENTS`
 
 Examples help users judge whether a rule or a source is wrong. Sensitive datasets show no examples.
 
-Entry points: the checks `within_budget` and `sources_kept`; `find_over_budget` for a selection that is not built yet.
+Entry points: the checks `check_budget` and `check_kept_sources`; `find_over_budget` for a selection that is not built
+yet.
 """
 
 from collections import Counter
@@ -104,7 +105,7 @@ MIN_SOURCE_DOCUMENTS = 20
 CountsByRule = Mapping[str, Counts]
 
 
-def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+def check_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """Check that rules drop no more than the budget from the current shards of a split."""
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
     totals, by_rule = sum_totals(receipts)
@@ -147,7 +148,9 @@ def _check_not_empty(corpus: CorpusDeclaration, split: str, all_counts: Counts, 
         )
 
 
-def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+def check_kept_sources(
+    corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]
+) -> Finding:
     """Check that no rule without a budget drops nearly all of a source, a language or the current shards of a split.
 
     Duplicates are not counted, because a source that copies another source is expected to be dropped.

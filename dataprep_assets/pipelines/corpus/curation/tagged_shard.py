@@ -69,7 +69,7 @@ def draw_rows(receipt: Receipt, rows: int, samples: int | None) -> DrawnRows:
     return DrawnRows(draw_documents(receipt.key, rows, samples), rows)
 
 
-def tagger_file_name(tagger: Tagger) -> str:
+def name_tagger_file(tagger: Tagger) -> str:
     """Return the name of the file with a tagger's columns."""
     return f"{tagger.name}.parquet"
 
@@ -104,7 +104,7 @@ class TaggedShard:
     @property
     def names(self) -> list[str]:
         """Names of the files of the tags, `rows.parquet` first."""
-        return [ROWS, *map(tagger_file_name, self.taggers)]
+        return [ROWS, *map(name_tagger_file, self.taggers)]
 
     def digest_file_inputs(self) -> dict[str, str]:
         """Return file name → digest of the values that determine the file."""
@@ -113,7 +113,7 @@ class TaggedShard:
         rows = digest_value([VERSION, self.fields.key_parts, files])
         return {
             ROWS: rows,
-            **{tagger_file_name(tagger): digest_value([rows, tagger.key_parts]) for tagger in self.taggers},
+            **{name_tagger_file(tagger): digest_value([rows, tagger.key_parts]) for tagger in self.taggers},
         }
 
     def recipe(self) -> Recipe:
@@ -203,7 +203,7 @@ def write_tags(
     shard: TaggedShard, staged: Path, reused_files: frozenset[str], drawn_rows: DrawnRows | None = None
 ) -> TagsFacts:
     """Read the source once, and write all files except `reused_files`; only the rows in `drawn_rows` if given."""
-    running = [tagger for tagger in shard.taggers if tagger_file_name(tagger) not in reused_files]
+    running = [tagger for tagger in shard.taggers if name_tagger_file(tagger) not in reused_files]
     # texts, and columns that may contain texts, stay on disk only while commands run
     with create_scratch(shard.store.root / shard.artifact.dataset) as folder:
         texts_path, columns_path = folder / "given-texts.parquet", folder / "made-columns.parquet"
@@ -220,7 +220,7 @@ def write_tags(
                 tagger,
                 columns_path,
                 staged / ROWS,
-                staged / tagger_file_name(tagger),
+                staged / name_tagger_file(tagger),
                 shard.shard,
                 sensitive=shard.fields.sensitive,
             )
@@ -249,7 +249,7 @@ def _tag_rows(
             None if ROWS in reused_files else stack.enter_context(ParquetRowWriter(staged / ROWS, shard.fields.columns))
         )
         files = [
-            (one, stack.enter_context(ParquetRowWriter(staged / tagger_file_name(one), one.columns)))
+            (one, stack.enter_context(ParquetRowWriter(staged / name_tagger_file(one), one.columns)))
             for one in running
             if isinstance(one, BatchTagger)
         ]

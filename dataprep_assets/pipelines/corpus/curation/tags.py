@@ -43,8 +43,8 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import (
     TagsFacts,
     draw_rows,
     ensure_tags,
+    name_tagger_file,
     read_part_batches,
-    tagger_file_name,
     write_all_tags,
     write_tags,
 )
@@ -80,7 +80,7 @@ def _check_rows(tags: OpenedTags) -> Finding:
 def _find_row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Iterator[str]:
     import pyarrow.parquet as pq
 
-    columns_by_file = {ROWS: shard.fields.columns, **{tagger_file_name(one): one.columns for one in shard.taggers}}
+    columns_by_file = {ROWS: shard.fields.columns, **{name_tagger_file(one): one.columns for one in shard.taggers}}
     if set(columns_by_file) != set(facts.made_of):
         yield "has files of taggers that are not declared"
         return
@@ -122,7 +122,7 @@ def _check_rebuild(tags: OpenedTags) -> Finding:
             faults, rows = _compare_drawn_rows(shard, directory, sample, folder), len(sample.positions)
         if facts.made_of != shard.digest_file_inputs():
             faults["facts"] = "its receipt has different facts"
-    nondeterministic_files = {tagger_file_name(one) for one in shard.taggers if not one.repeats}
+    nondeterministic_files = {name_tagger_file(one) for one in shard.taggers if not one.repeats}
     if shard.samples is None:
         nondeterministic_files &= _find_unstable_files(shard, directory, faults.keys() & nondeterministic_files)
     # list damage before differences due to chance
@@ -142,7 +142,7 @@ def _check_rebuild(tags: OpenedTags) -> Finding:
 def _compare_drawn_rows(shard: TaggedShard, directory: Path, drawn_rows: DrawnRows, folder: Path) -> dict[str, str]:
     """Tag the drawn rows again; return file → sentence for each file in which they differ."""
     # leave out commands and assets, because they cannot process a subset of the documents
-    left_out = frozenset(tagger_file_name(one) for one in shard.taggers if not isinstance(one, BatchTagger))
+    left_out = frozenset(name_tagger_file(one) for one in shard.taggers if not isinstance(one, BatchTagger))
     write_tags(shard, folder, left_out, drawn_rows)
     names = [name for name in shard.names if name not in left_out]
     differences = {name: compare_rows(folder / name, directory / name, drawn_rows.positions) for name in names}
@@ -168,9 +168,7 @@ def _find_unstable_files(shard: TaggedShard, directory: Path, names: Set[str]) -
         return {name for name in names if compare_rows(folder / "first" / name, folder / "second" / name) is not None}
 
 
-def taggers_accurate(
-    shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]
-) -> Finding:
+def check_taggers(shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]) -> Finding:
     """Check that taggers find enough of their planted cases and flag few look-alikes.
 
     Args:
@@ -329,6 +327,6 @@ SHARD_CHECKS: tuple[Check[OpenedTags], ...] = (
 _TAGGERS_ACCURATE: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
     "taggers_accurate",
     "Taggers classify planted cases and look-alikes at least as accurately as `floors` requires.",
-    lambda planted: taggers_accurate(planted[0], planted[1].floors, planted[1].tested_taggers),
+    lambda planted: check_taggers(planted[0], planted[1].floors, planted[1].tested_taggers),
 )
 _TASKS = ShardTasks(name=TAGS, shards=plan_tagged_shards, ensure=ensure_tags, checks=SHARD_CHECKS, open=OpenedTags.open)

@@ -50,8 +50,8 @@ from dataprep_assets.pipelines.corpus.duplicates.other_datasets import open_othe
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
     DUPLICATES,
     REMOVED,
-    kept_file_name,
-    removed_file_name,
+    name_kept_file,
+    name_removed_file,
 )
 from dataprep_assets.pipelines.corpus.duplicates.row_names import RowNames
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES
@@ -266,7 +266,7 @@ def _write(
     for partition, positions, is_kept in compared_documents[0].iterate_shards():
         part = slice(start, start := start + len(positions))
         removed_counts[split_name(partition)] += len(positions)
-        with ParquetRowWriter(staged / removed_file_name(partition), REMOVED) as rows:
+        with ParquetRowWriter(staged / name_removed_file(partition), REMOVED) as rows:
             rows.add(
                 {
                     "position": positions.tolist(),
@@ -274,7 +274,7 @@ def _write(
                     "similarity": kept_set.similarities[part].tolist(),
                 }
             )
-        np.packbits(is_kept).tofile(staged / kept_file_name(partition))
+        np.packbits(is_kept).tofile(staged / name_kept_file(partition))
     _write_clusters(staged / CLUSTERS, kept_set, names)
     _write_across(staged / ACROSS, kept_set, names, all_documents)
     (staged / PAIRS).write_bytes(kept_set.compared.pairs.astype("<u8").tobytes())

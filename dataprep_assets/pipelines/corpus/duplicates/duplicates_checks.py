@@ -49,7 +49,7 @@ class OpenedDuplicates(OpenedArtifact):
     corpus: CorpusDeclaration
 
 
-def recall_sufficient(duplicates: OpenedDuplicates) -> Finding:
+def check_recall(duplicates: OpenedDuplicates) -> Finding:
     """Check that near-duplicates planted in sampled texts are found as often as the bands predict."""
     corpus = duplicates.corpus
     assert corpus.duplicates is not None
@@ -189,7 +189,7 @@ _RECALL = Check(
     "recall_sufficient",
     "Planted near-duplicates are found as often as the MinHash bands predict. The share found at or "
     "above the threshold is at least `duplicates.recall`.",
-    recall_sufficient,
+    check_recall,
 )
 _DISJOINT = Check(
     "splits_disjoint",

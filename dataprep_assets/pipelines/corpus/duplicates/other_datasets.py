@@ -21,7 +21,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, kept_file_name
+from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES, name_kept_file
 from dataprep_assets.pipelines.corpus.duplicates.row_names import RowNames
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES, open_signatures
 
@@ -57,7 +57,7 @@ class OtherShard:
     def open_signatures(self, store: ArtifactStore) -> tuple[SignedShard, NDArray[np.bool_]]:
         """Return the signatures and a mask of the kept rows, ``(rows,)``; raise IntegrityError if sizes differ."""
         signatures = open_signatures(store, Artifact(dataset=self.dataset, name=SIGNATURES, partition=self.partition))
-        name = kept_file_name(self.partition)
+        name = name_kept_file(self.partition)
         data = np.fromfile(store.local(self._duplicates, [name]) / name, np.uint8)
         # the file has one bit per row, padded to whole bytes
         if len(data) != -(-signatures.rows // 8):
@@ -144,7 +144,7 @@ def _find_shards(
             raise _build_missing_error(
                 corpus, name, f"the signatures of {partition} changed after the duplicates were found"
             )
-        if kept_file_name(partition) not in digests_by_path:
+        if name_kept_file(partition) not in digests_by_path:
             raise _build_missing_error(
                 corpus, name, f"{DUPLICATES} was built by an older version of dataprep-assets, without the kept rows"
             )
@@ -153,7 +153,7 @@ def _find_shards(
             place=place,
             partition=partition,
             signatures=content,
-            kept=digests_by_path[kept_file_name(partition)],
+            kept=digests_by_path[name_kept_file(partition)],
         )
 
 

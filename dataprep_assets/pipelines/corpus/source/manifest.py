@@ -459,7 +459,7 @@ def _open_manifest(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[
     return _OpenedManifest(corpus, store, load_manifest(corpus, store), open_source(corpus.source))
 
 
-def count_matches(
+def check_listing(
     entries: Sequence[ManifestEntry],
     files: Sequence[SourceFile],
     include: Sequence[str],
@@ -521,7 +521,7 @@ def _describe_changes(
             yield f"{path}: the manifest has it in split {entry.split}, but the globs match {split}"
 
 
-def entries_resolve(
+def check_entries(
     entries: Sequence[ManifestEntry], resolve: Callable[[ManifestEntry], Path], *, seed: int, samples: int = 32
 ) -> Finding:
     """Check that the files of a sample of entries exist with the listed sizes, at the paths that `resolve` returns."""
@@ -550,7 +550,7 @@ def entries_resolve(
     )
 
 
-def plan_covers(
+def check_plan(
     entries: Sequence[ManifestEntry], plan: Mapping[str, range], other_defects: Iterable[str] = ()
 ) -> Finding:
     """Check that shards contain each ordinal exactly once, in order, and only files of their own splits.
@@ -620,7 +620,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "count_matches_source",
         "The manifest lists exactly the files that are now in the source.",
-        lambda opened: count_matches(
+        lambda opened: check_listing(
             opened.manifest.entries, opened.access.list().files, opened.corpus.include, opened.corpus.splits
         ),
         blocking=False,
@@ -629,7 +629,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
         "entries_resolve",
         "Every file in a sample of the manifest exists and has the listed size.",
         # use the key as the seed, so that the same manifest always gets the same sample
-        lambda opened: entries_resolve(
+        lambda opened: check_entries(
             opened.current_entries, opened.access.path, seed=int(opened.manifest.receipt.key[:8], 16)
         ),
         blocking=False,
@@ -637,7 +637,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "plan_covers_manifest",
         "Every file is in exactly one shard, and the manifest's summary matches its receipt.",
-        lambda opened: plan_covers(
+        lambda opened: check_plan(
             opened.manifest.entries,
             opened.manifest.plan,
             _find_false_claims(opened.corpus, opened.store, opened.manifest),

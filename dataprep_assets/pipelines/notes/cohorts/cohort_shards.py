@@ -28,7 +28,7 @@ from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, RowFacts, packed_paths
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, RowFacts, list_packed_paths
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
     COHORT_SHARDS,
     VERSION,
@@ -37,7 +37,7 @@ from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
     SplitShards,
     build_row_ledger,
     ensure_sharded_cohort,
-    shard_names,
+    list_shard_names,
 )
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
@@ -81,7 +81,7 @@ class CohortShards:
     def list_names(self, split: str) -> list[str]:
         """Return the names of the files that a split must have, in order."""
         total = len(self.splits[split].shard_lengths)
-        return shard_names(self.notes, split, self.month, total, self.facts.format)
+        return list_shard_names(self.notes, split, self.month, total, self.facts.format)
 
     @cached_property
     def counts(self) -> Mapping[str, _ShardCounts]:
@@ -89,7 +89,7 @@ class CohortShards:
         return {split: self._count(split) for split in self.splits}
 
     def _count(self, split: str) -> _ShardCounts:
-        rows = open_packed_file(self.packed / packed_paths(self.notes, self.month)[split].rows, masked=False)
+        rows = open_packed_file(self.packed / list_packed_paths(self.notes, self.month)[split].rows, masked=False)
         counts, shape = _ShardCounts(), RowFacts.from_receipt(self.packed_receipt).shape
         columns = [FeatureColumn(name=name, length=self.notes.stored_length) for name in shape.columns]
         step = max(1, _POSITIONS_PER_BATCH // shape.row_length)
@@ -176,7 +176,7 @@ def open_shards(cohort: ShardedCohort) -> CohortShards:
     )
 
 
-def records_intact(shards: CohortShards) -> Finding:
+def check_records(shards: CohortShards) -> Finding:
     """Check that the files are shards 1 to N of each split, and that all checksums, columns and lengths are valid.
 
     Each shard must have the records and bytes in the receipt, and the declared number of rows; only the last one may
@@ -227,7 +227,7 @@ def _find_wrong_counts(shards: CohortShards) -> Iterator[str]:
                 )
 
 
-def matches_packed_rows(shards: CohortShards) -> Finding:
+def check_packed_rows(shards: CohortShards) -> Finding:
     """Check that every stored value equals the packed rows, in order, and that these rows are the receipt's input."""
     counts = shards.counts.values()
     defects = [defect for count in counts for defect in count.different]
@@ -256,13 +256,13 @@ SHARD_CHECKS: tuple[Check[CohortShards], ...] = (
         "Every split has shards 1 to N, named after the cohort. Every record has correct checksums and the "
         "declared columns. Every shard has the number of records in the receipt; every shard but the last "
         "also has the declared number.",
-        records_intact,
+        check_records,
         version=2,
     ),
     Check(
         "matches_packed_rows",
         "The shards match the current rows of packed_cohorts, record by record.",
-        matches_packed_rows,
+        check_packed_rows,
     ),
 )
 _KINDS: dict[FileFormat, set[str]] = {"tfrecord": {"tensorflow", "file"}, "array_record": {"file"}}

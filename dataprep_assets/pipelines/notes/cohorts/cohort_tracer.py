@@ -29,8 +29,8 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     PATIENTS,
     PackedCohortFacts,
+    build_split_path,
     read_patients,
-    split_path,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_layout import CHUNK, NOTE, ORIGIN_COLUMNS, PATIENT, RECORD
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import COHORT_SHARDS, CohortShardsFacts
@@ -83,7 +83,7 @@ class TracedMonth:
 
     def get_path(self, split: str, name: str) -> str:
         """Return the path of a split's file in the artifact."""
-        return split_path(list(self.facts.splits), split, name)
+        return build_split_path(list(self.facts.splits), split, name)
 
     def open_rows(self, split: str) -> TracedRows:
         """Return the rows of a split."""
@@ -121,7 +121,7 @@ class TracedMonth:
             facts, files = CohortShardsFacts.from_receipt(receipt), []
             for split, split_facts in facts.splits.items():
                 stops = list(accumulate(split_facts.shard_lengths, initial=0))
-                prefix = split_path(list(facts.splits), split, "")
+                prefix = build_split_path(list(facts.splits), split, "")
                 # numbers in names have the same width, so names sort by number
                 records = sorted((r for r in receipt.files if r.path.startswith(prefix)), key=lambda r: r.path)
                 for record, start, stop in zip(records, stops[:-1], stops[1:], strict=True):

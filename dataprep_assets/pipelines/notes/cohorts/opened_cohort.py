@@ -31,7 +31,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     RETRACTED_PATIENTS,
     PackedCohortFacts,
     PackedSplit,
-    packed_paths,
+    list_packed_paths,
     read_patients,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
@@ -211,7 +211,7 @@ class OpenedCohort:
 
         Raises FormatError for a row that is empty or too long, and for a damaged file.
         """
-        return {name: self._scan(self.open_rows(name)) for name in packed_paths(self.notes, self.month)}
+        return {name: self._scan(self.open_rows(name)) for name in list_packed_paths(self.notes, self.month)}
 
     def _scan(self, file: PackedFile) -> CohortRowScan:
         separator, bos, shape = self.facts.separator_id, self.facts.bos_id, self.shape
@@ -255,7 +255,7 @@ class OpenedCohort:
     @cached_property
     def lines(self) -> Mapping[str, SampledLines]:
         """Split → its JSON lines, counted and sampled; raises FormatError for a damaged file or columnar file."""
-        paths = packed_paths(self.notes, self.month)
+        paths = list_packed_paths(self.notes, self.month)
         return {
             name: sample_lines(self.directory / path.jsonl, self.open_rows(name), self.shape, REBUILD)
             for name, path in paths.items()
@@ -273,7 +273,7 @@ class OpenedCohort:
 
     def open_rows(self, split: str) -> PackedFile:
         """Open the columnar file of a split; raise FormatError if it is damaged."""
-        return open_packed_file(self.directory / packed_paths(self.notes, self.month)[split].rows, masked=False)
+        return open_packed_file(self.directory / list_packed_paths(self.notes, self.month)[split].rows, masked=False)
 
     @property
     def splits(self) -> Mapping[str, PackedSplit]:

@@ -31,7 +31,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PackedCohortFacts,
     PackedSplit,
     SplitTokens,
-    packed_paths,
+    list_packed_paths,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_layout import NoteLayout, lay_out_rows
 from dataprep_assets.pipelines.notes.cohorts.spool import DropCounter, Spool, fill_spool
@@ -180,7 +180,7 @@ class _Writer:
         )
 
     def _write_split(self, spool: Spool, layout: NoteLayout, name: str) -> PackedSplit:
-        shape, paths = self._plan.shape, packed_paths(self._notes, self._month)[name]
+        shape, paths = self._plan.shape, list_packed_paths(self._notes, self._month)[name]
         for path in (paths.jsonl, paths.rows):
             (self._staged / path).parent.mkdir(exist_ok=True)
         with open(self._staged / paths.jsonl, "xb") as jsonl:

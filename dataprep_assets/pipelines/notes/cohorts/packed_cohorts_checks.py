@@ -49,17 +49,17 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     QUARANTINE,
     RETRACTED_NOTES,
     RETRACTED_PATIENTS,
-    packed_paths,
+    list_packed_paths,
     read_patients,
 )
 from dataprep_assets.pipelines.notes.cohorts.packed_rows_checks import (
-    ids_in_vocabulary,
-    jsonl_matches_rows,
-    labels_within_notes,
-    packing_efficient,
-    rows_valid,
-    separators_match_notes,
-    tokens_conserved,
+    check_ids,
+    check_json_lines,
+    check_labels,
+    check_packing,
+    check_rows,
+    check_separators,
+    check_tokens,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_layout import CHUNK, NOTE, ORIGIN_COLUMNS, PATIENT, RECORD
 from dataprep_assets.pipelines.notes.cohorts.spool import choose_split
@@ -76,7 +76,7 @@ _COMPARED_CHARACTERS = 32
 """Number of first or last characters of a retracted note that a kept note must contain to be compared with it."""
 
 
-def no_retracted_document(cohort: OpenedCohort) -> Finding:
+def check_retractions(cohort: OpenedCohort) -> Finding:
     """Check that the rows contain no patient or note on the retraction list, and that no other notes were left out."""
     dropped_count = require_ledger(cohort.receipt).dropped.get(RETRACTED, 0)
     defects = list(_find_digest_defects(cohort, dropped_count))
@@ -102,7 +102,7 @@ def no_retracted_document(cohort: OpenedCohort) -> Finding:
 
 
 def _find_digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]:
-    for path in packed_paths(cohort.notes, cohort.month).values():
+    for path in list_packed_paths(cohort.notes, cohort.month).values():
         split_patients = {digest.tobytes() for digest in read_patients(cohort.directory / path.patients)}
         if count := len(split_patients & cohort.retracted):
             yield f"{path.patients}: {count_of(count, 'retracted patient is', 'retracted patients are')} in the rows"
@@ -202,7 +202,7 @@ def find_origin_defects(
         notes: Sampled notes of the split.
         chunks: Their chunks, encoded by the reference engine.
     """
-    paths = packed_paths(cohort.notes, cohort.month)[split]
+    paths = list_packed_paths(cohort.notes, cohort.month)[split]
     origins = read_origins(cohort.directory / paths.origins, ORIGIN_COLUMNS)
     if len(origins) != cohort.scans[split].segments:
         yield (
@@ -263,7 +263,7 @@ def _group_pieces(
     return pieces
 
 
-def note_counts_match(cohort: OpenedCohort) -> Finding:
+def check_note_counts(cohort: OpenedCohort) -> Finding:
     """Check that the current source is the same file, with the receipt's notes, drops, headers and patients."""
     receipt, ledger, source = cohort.receipt, require_ledger(cohort.receipt), cohort.source
     location = describe_artifact(receipt)
@@ -310,11 +310,11 @@ def note_counts_match(cohort: OpenedCohort) -> Finding:
 
 def _read_digests(cohort: OpenedCohort) -> set[bytes]:
     """Return the keyed digests of all patients in the rows."""
-    paths = packed_paths(cohort.notes, cohort.month).values()
+    paths = list_packed_paths(cohort.notes, cohort.month).values()
     return {digest.tobytes() for path in paths for digest in read_patients(cohort.directory / path.patients)}
 
 
-def round_trip(cohort: OpenedCohort) -> Finding:
+def check_round_trip(cohort: OpenedCohort) -> Finding:
     """Check that sampled notes, read, rendered and encoded again, are at their positions in `origins.npy`.
 
     The reference engine encodes a few of these notes, which are then searched for in all rows of their split. At level
@@ -361,7 +361,7 @@ def find_packing_differences(opened_cohort: OpenedCohort) -> Iterator[str]:
 
     with rebuild_artifact(cohort.artifact, cohort.store, pack) as folder:
         # compare rows by value, because files are equal byte for byte only if the same libraries wrote them
-        row_files = {paths.rows for paths in packed_paths(opened_cohort.notes, opened_cohort.month).values()}
+        row_files = {paths.rows for paths in list_packed_paths(opened_cohort.notes, opened_cohort.month).values()}
         for name in sorted(row_files):
             blocks = (open_packed_file(where / name, masked=False) for where in (opened_cohort.directory, folder))
             for old_block, new_block in zip_longest(*blocks):
@@ -374,7 +374,7 @@ def find_packing_differences(opened_cohort: OpenedCohort) -> Iterator[str]:
         )
 
 
-def ledger_balances(cohort: OpenedCohort) -> Finding:
+def check_ledger(cohort: OpenedCohort) -> Finding:
     """Check that notes in = kept + dropped, and that the quarantine lists every note dropped for a defect."""
     receipt, ledger = cohort.receipt, require_ledger(cohort.receipt)
     ledger.balance(describe_artifact(receipt))
@@ -404,7 +404,7 @@ def ledger_balances(cohort: OpenedCohort) -> Finding:
     )
 
 
-def engine_certified(cohort: OpenedCohort) -> Finding:
+def check_engine(cohort: OpenedCohort) -> Finding:
     """Run the check `engine_certified` of token bins on a cohort; a note's header and text count as two documents."""
     ledger, special_tokens = require_ledger(cohort.receipt), cohort.notes.document.special_tokens
     # include notes that are in no row, because they were encoded as well
@@ -420,11 +420,11 @@ def engine_certified(cohort: OpenedCohort) -> Finding:
     return reencoding.engine_certified(receipt, cohort.bundle, special_tokens)
 
 
-def patients_in_their_split(cohort: OpenedCohort) -> Finding:
+def check_patient_splits(cohort: OpenedCohort) -> Finding:
     """Check that patients' digests are sorted, distinct and counted, and that each is in the split that it selects."""
     defects, total = [], 0
     shares = list(cohort.notes.splits.values())
-    for index, (name, path) in enumerate(packed_paths(cohort.notes, cohort.month).items()):
+    for index, (name, path) in enumerate(list_packed_paths(cohort.notes, cohort.month).items()):
         digests = [digest.tobytes() for digest in read_patients(cohort.directory / path.patients)]
         total += len(digests)
         if digests != sorted(set(digests)):
@@ -478,72 +478,72 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
             "The number of notes read equals notes kept plus notes dropped, by reason. Every defective note is "
             "listed in quarantine."
         ),
-        ledger_balances,
+        check_ledger,
     ),
     Check(
         "rows_valid",
         "No row is empty or too long, and sampled JSON lines have all columns with valid segments, positions and "
         "labels.",
-        rows_valid,
+        check_rows,
     ),
     Check(
         "labels_within_notes",
         "In MaxText's batches of sampled rows, no label is padding, and no label belongs to the next note.",
-        labels_within_notes,
+        check_labels,
     ),
     Check(
         "ids_in_vocabulary",
         "Every token id in the file is below `len(tokenizer)`, and none is the padding id.",
-        ids_in_vocabulary,
+        check_ids,
     ),
     Check(
         "tokens_conserved",
         "The rows contain the notes' tokens, without truncated tokens but with repeated headers and overlaps.",
-        tokens_conserved,
+        check_tokens,
     ),
     Check(
         "separators_match_notes",
         "Every note begins with exactly one BOS token and ends with exactly one separator.",
-        separators_match_notes,
+        check_separators,
     ),
     Check(
         "jsonl_matches_rows",
         "There are as many JSON lines as columnar rows, and sampled rows are equal in both.",
-        jsonl_matches_rows,
+        check_json_lines,
     ),
-    Check("engine_certified", "The engine that encoded the cohort was certified for it.", engine_certified),
+    Check("engine_certified", "The engine that encoded the cohort was certified for it.", check_engine),
     Check(
         "note_counts_match",
         (
             "Reading the source again gives the receipt's numbers of notes, dropped notes by reason, headers and "
             "patients."
         ),
-        note_counts_match,
+        check_note_counts,
     ),
     Check(
         "round_trip",
         "Rendering and encoding a sample of notes (or all notes) again reproduces the tokens at their "
         "positions in `origins.npy`.",
-        round_trip,
+        check_round_trip,
         samples=True,
     ),
     Check(
         "patients_in_their_split",
         "Each patient is only in the split that the keyed digest of the patient's id selects.",
-        patients_in_their_split,
+        check_patient_splits,
     ),
     Check(
         "no_retracted_document",
         "The rows contain no removed patient or note (compared by digest, by source, and by a sample of "
         "token sequences).",
-        no_retracted_document,
+        check_retractions,
     ),
     losses_check(_check_losses),
     # does not block, because half-empty rows only cost time
     Check(
         "packing_efficient",
         "No two rows fit into one row, so the padding is unavoidable.",
-        packing_efficient,
+        check_packing,
         blocking=False,
     ),
 )

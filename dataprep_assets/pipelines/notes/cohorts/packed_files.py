@@ -121,25 +121,25 @@ class PackedPaths:
     origins: str
 
 
-def split_path(splits: Sequence[str], split: str, name: str) -> str:
+def build_split_path(splits: Sequence[str], split: str, name: str) -> str:
     """Return the path of a split's file ``name`` in an artifact: at the top level if `train` is the only split."""
     return name if tuple(splits) == ("train",) else f"{split}/{name}"
 
 
-def packed_lines_path(splits: Sequence[str], split: str, month: str) -> str:
+def build_lines_path(splits: Sequence[str], split: str, month: str) -> str:
     """Return the path of a split's JSON lines in a month's artifact."""
-    return split_path(splits, split, f"{month}.jsonl")
+    return build_split_path(splits, split, f"{month}.jsonl")
 
 
-def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
+def list_packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
     """Return split → paths of its files in a month's artifact."""
     splits = tuple(notes.splits)
     return {
         name: PackedPaths(
-            jsonl=packed_lines_path(splits, name, month),
-            rows=split_path(splits, name, f"{month}.parquet"),
-            patients=split_path(splits, name, PATIENTS),
-            origins=split_path(splits, name, ORIGINS),
+            jsonl=build_lines_path(splits, name, month),
+            rows=build_split_path(splits, name, f"{month}.parquet"),
+            patients=build_split_path(splits, name, PATIENTS),
+            origins=build_split_path(splits, name, ORIGINS),
         )
         for name in splits
     }

@@ -2,8 +2,8 @@
 
 Messages contain files, rows, lines, columns and positions, never a token.
 
-Entry points: `rows_valid`, `labels_within_notes`, `ids_in_vocabulary`, `tokens_conserved`, `separators_match_notes`,
-`jsonl_matches_rows`, `packing_efficient`; `find_token_defects` for rows with a single column.
+Entry points: `check_rows`, `check_labels`, `check_ids`, `check_tokens`, `check_separators`, `check_json_lines`,
+`check_packing`; `find_token_defects` for rows with a single column.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.tensorflow.example import ABSENT
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.pipelines.notes.cohorts.opened_cohort import REBUILD, CohortRowScan, OpenedCohort
-from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.cohorts.packed_files import list_packed_paths
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.declaration import TOKENS
 from dataprep_assets.pipelines.notes.tfds.maxtext import build_stock_rule
@@ -48,7 +48,7 @@ def find_token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, voc
         yield f"row {int(lengths.argmin())} has no tokens"
 
 
-def rows_valid(cohort: OpenedCohort) -> Finding:
+def check_rows(cohort: OpenedCohort) -> Finding:
     """Check that no row is empty or too long, and that sampled JSON lines satisfy the invariants of their layout.
 
     See docs/formats/packed-rows.md#invariants.
@@ -59,7 +59,7 @@ def rows_valid(cohort: OpenedCohort) -> Finding:
     if pad is not None:
         pad_id = pad.id if pad.token is None else cohort.bundle.token(pad.token, key="pad.token").id
     for name, scan in cohort.scans.items():
-        path = packed_paths(cohort.notes, cohort.month)[name].jsonl
+        path = list_packed_paths(cohort.notes, cohort.month)[name].jsonl
         if cohort.shape.row_length != cohort.notes.capacity or cohort.shape.columns != cohort.notes.columns:
             defects.append(f"{path}: rows of {cohort.shape.row_length}, but {cohort.notes.capacity} are declared")
         if cohort.shape.pad_id != pad_id:
@@ -97,10 +97,10 @@ def _find_invalid_rows(cohort: OpenedCohort, columns: Mapping[str, NDArray[Any]]
         yield str(defect)
 
 
-def jsonl_matches_rows(cohort: OpenedCohort) -> Finding:
+def check_json_lines(cohort: OpenedCohort) -> Finding:
     """Check that JSON lines, columnar rows and receipt have the same count, and that sampled lines equal their rows."""
     defects, total, compared_lines = [], 0, 0
-    for name, path in packed_paths(cohort.notes, cohort.month).items():
+    for name, path in list_packed_paths(cohort.notes, cohort.month).items():
         file, samples = cohort.open_rows(name), cohort.lines[name]
         lines = samples.count
         total += lines
@@ -135,14 +135,14 @@ def jsonl_matches_rows(cohort: OpenedCohort) -> Finding:
     )
 
 
-def labels_within_notes(cohort: OpenedCohort) -> Finding:
+def check_labels(cohort: OpenedCohort) -> Finding:
     """Load sampled JSON lines as the trainer does, and check that no label is padding or crosses into another note.
 
     Unmodified MaxText loads unpacked rows, and `serving.sampler.maxtext` loads prepacked rows. The columnar file has
     the positions of the notes in a row.
     """
     labels = padding = crossing_labels = masked_count = 0
-    for name in packed_paths(cohort.notes, cohort.month):
+    for name in list_packed_paths(cohort.notes, cohort.month):
         file = cohort.open_rows(name)
         for line, columns in cohort.lines[name].columns.items():
             trained_mask, hidden = _find_trained_positions(cohort, columns)
@@ -202,7 +202,7 @@ def _find_trained_positions(cohort: OpenedCohort, columns: Mapping[str, NDArray[
     return batch_of_one.trained[0], int(np.count_nonzero(batch_of_one.masked))
 
 
-def ids_in_vocabulary(cohort: OpenedCohort) -> Finding:
+def check_ids(cohort: OpenedCohort) -> Finding:
     """Check that ids are less than len(tokenizer), are not a reserved pad id, and have the range in the ledger."""
     size, ledger = cohort.bundle.vocab_size, require_ledger(cohort.receipt)
     lows = [s.low for s in cohort.scans.values() if s.low is not None]
@@ -235,7 +235,7 @@ def ids_in_vocabulary(cohort: OpenedCohort) -> Finding:
     )
 
 
-def tokens_conserved(cohort: OpenedCohort) -> Finding:
+def check_tokens(cohort: OpenedCohort) -> Finding:
     """Check that tokens of notes − truncated + repeated headers + overlaps = tokens counted in the rows."""
     defects, table = [], list[Row]()
     for name, split_facts in cohort.splits.items():
@@ -273,7 +273,7 @@ def _count_positions(cohort: OpenedCohort, scan: CohortRowScan) -> int:
     return scan.tokens if cohort.notes.layout == "unpacked" else len(scan.used) * cohort.shape.row_length
 
 
-def separators_match_notes(cohort: OpenedCohort) -> Finding:
+def check_separators(cohort: OpenedCohort) -> Finding:
     """Check that each note begins with one BOS and ends with one separator, counted from the rows."""
     receipt, ledger = cohort.receipt, require_ledger(cohort.receipt)
     scans = list(cohort.scans.values())
@@ -319,7 +319,7 @@ def separators_match_notes(cohort: OpenedCohort) -> Finding:
     )
 
 
-def packing_efficient(cohort: OpenedCohort) -> Finding:
+def check_packing(cohort: OpenedCohort) -> Finding:
     """Check that rows are filled as well as the packing algorithm guarantees."""
     defects, table = [], list[Row]()
     algorithm = "concat_then_split" if cohort.notes.is_concatenated else cohort.notes.packing.algorithm

@@ -4,7 +4,7 @@ A shard is `<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords` (`.array_record`), numbered fr
 rows, and only the last shard of a cohort has fewer. With several splits, each has a folder. Rows keep the order of the
 packed cohort. The receipt has the rows and payload bytes of each shard, which directories need.
 
-Entry points: `ShardedCohort`, `ensure_sharded_cohort`; `shard_names`, `build_row_ledger`.
+Entry points: `ShardedCohort`, `ensure_sharded_cohort`; `list_shard_names`, `build_row_ledger`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,8 +26,8 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     PackedCohortFacts,
     RowFacts,
-    packed_paths,
-    split_path,
+    build_split_path,
+    list_packed_paths,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
@@ -94,17 +94,17 @@ def ensure_sharded_cohort(cohort: ShardedCohort) -> tuple[Receipt, bool]:
         return ensure_built(cohort.recipe(packed_receipt), cohort.store, write, cohort.notes.verify)
 
 
-def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
+def list_shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
     """Return the paths of the ``total`` shards of a month's ``split``, in order, relative to the artifact."""
     splits = tuple(notes.splits)
     names = [tfrecord.shard_name(month, index, total) for index in range(total)]
     if format == "array_record":
         names = [f"{name.removesuffix('.tfrecords')}.array_record" for name in names]
-    return [split_path(splits, split, name) for name in names]
+    return [build_split_path(splits, split, name) for name in names]
 
 
 def _write(cohort: ShardedCohort, receipt: Receipt, staged: Path) -> WrittenFiles:
-    paths, facts = packed_paths(cohort.notes, cohort.month), PackedCohortFacts.from_receipt(receipt)
+    paths, facts = list_packed_paths(cohort.notes, cohort.month), PackedCohortFacts.from_receipt(receipt)
     directory = cohort.store.local(cohort.packed, [path.rows for path in paths.values()])
     splits: dict[str, SplitShards] = {}
     rows = 0
@@ -140,7 +140,7 @@ def build_row_ledger(rows: int, ledgers: Iterable[Ledger | None]) -> Ledger:
 def _write_split(cohort: ShardedCohort, path: Path, shape: RowShape, split: str, staged: Path) -> list[ShardCount]:
     file = open_packed_file(path, masked=False)
     step, write = cohort.notes.rows_per_shard, tfrecord.write if cohort.format == "tfrecord" else array_record.write
-    names = shard_names(cohort.notes, split, cohort.month, -(-len(file) // step), cohort.format)
+    names = list_shard_names(cohort.notes, split, cohort.month, -(-len(file) // step), cohort.format)
     counts = []
     for index, name in enumerate(names):
         (staged / name).parent.mkdir(exist_ok=True)

@@ -44,9 +44,9 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PATIENTS,
     PackedCohortFacts,
     RowFacts,
-    packed_lines_path,
+    build_lines_path,
+    build_split_path,
     read_patients,
-    split_path,
 )
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration, MixtureSource
@@ -487,7 +487,7 @@ def _list_json_lines(store: ArtifactStore, split: str, sources: Sequence[Shards]
     for dataset, month in dict.fromkeys((origin.dataset, origin.partition) for shards in sources for origin in shards):
         cohort = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
         splits = PackedCohortFacts.from_receipt(store.require(cohort)).splits
-        yield f"{store.location(cohort)}/{packed_lines_path(tuple(splits), split, month)}"
+        yield f"{store.location(cohort)}/{build_lines_path(tuple(splits), split, month)}"
 
 
 def _write_virtual(
@@ -541,7 +541,7 @@ def _open_directory(replay: MixtureDeclaration, store: ArtifactStore, _: Sequenc
     return OpenedMixture(replay.artifact(DIRECTORIES[replay.format]), store, replay, replay).with_local_files()
 
 
-def provenance_complete(mixture: OpenedMixture) -> Finding:
+def check_provenance(mixture: OpenedMixture) -> Finding:
     """Check that a rebuild from the current sources gives the same mixture.
 
     The comparison covers the shards, their order, and the loader's files with the sources' locations.
@@ -559,7 +559,7 @@ def provenance_complete(mixture: OpenedMixture) -> Finding:
     )
 
 
-def mixture_matches_weights(mixture: OpenedMixture) -> Finding:
+def check_weights(mixture: OpenedMixture) -> Finding:
     """Check that each source's share of a split's rows matches the wanted share within the tolerance.
 
     `provenance_complete` checks that the row counts match the shards.
@@ -585,7 +585,7 @@ def mixture_matches_weights(mixture: OpenedMixture) -> Finding:
     )
 
 
-def splits_disjoint(directory: OpenedDirectory) -> Finding:
+def check_splits(directory: OpenedDirectory) -> Finding:
     """Check that each patient is in only one split, across all sources.
 
     The check warns if the sources have different patient keys, because their digests cannot be compared.
@@ -622,7 +622,7 @@ def splits_disjoint(directory: OpenedDirectory) -> Finding:
 
 
 def _read_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt, split: str) -> Any:
-    path = split_path(list(PackedCohortFacts.from_receipt(receipt).splits), split, PATIENTS)
+    path = build_split_path(list(PackedCohortFacts.from_receipt(receipt).splits), split, PATIENTS)
     return read_patients(store.local(cohort, [path]) / path)
 
 
@@ -631,16 +631,16 @@ _SOURCE_CHECKS: tuple[Check[OpenedMixture], ...] = (
         "provenance_complete",
         "Rebuilding the mixture from its current sources gives the same shards in the same order and the same "
         "loader files.",
-        provenance_complete,
+        check_provenance,
         version=2,
     ),
     Check(
         "mixture_matches_weights",
         "Each source's share of the rows matches its weight within the tolerance.",
-        mixture_matches_weights,
+        check_weights,
         version=2,
     ),
-    Check("splits_disjoint", "No patient is in two splits of the mixture.", splits_disjoint),
+    Check("splits_disjoint", "No patient is in two splits of the mixture.", check_splits),
 )
 VIRTUAL_CHECKS: tuple[Check[OpenedMixture], ...] = (FILES_INTACT, *_SOURCE_CHECKS)
 """Checks of a virtual mixture, which has no shards of its own."""

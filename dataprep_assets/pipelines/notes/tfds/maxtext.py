@@ -6,7 +6,7 @@ from typing import Literal
 from dataprep_assets.engine.checks.check import join_first
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.packing.stock_maxtext import Pipeline, StockRule
-from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, split_path
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, build_split_path
 from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts, convert_version
@@ -57,7 +57,7 @@ def build_maxtext_settings(
     if notes.layout == "unpacked" and notes.pipeline == "hf":
         location = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
         # the hyphen excludes `quarantine.jsonl`, a month's only other file with this suffix
-        files = [f"{location}/*/{split_path(splits, split, '*-*.jsonl')}" for split in splits]
+        files = [f"{location}/*/{build_split_path(splits, split, '*-*.jsonl')}" for split in splits]
         # always `train`, because `datasets` gives this name to the split of explicitly listed files
         settings = {
             "dataset_type": "hf",

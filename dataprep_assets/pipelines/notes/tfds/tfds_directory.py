@@ -30,14 +30,14 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     RowFacts,
-    packed_paths,
+    list_packed_paths,
     read_patients,
 )
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
     COHORT_SHARDS,
     CohortShardsFacts,
     build_row_ledger,
-    shard_names,
+    list_shard_names,
 )
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
@@ -274,7 +274,7 @@ def _list_origins(notes: NotesDeclaration, month: _Month, split: str, format: Fi
     lengths, sizes = month.facts.splits[split].shard_lengths, month.facts.splits[split].payload_bytes
     origins = []
     for name, rows, payload_bytes in zip(
-        shard_names(notes, split, month.month, len(lengths), format), lengths, sizes, strict=True
+        list_shard_names(notes, split, month.month, len(lengths), format), lengths, sizes, strict=True
     ):
         record = month.receipt.file(name)
         origins.append(
@@ -295,7 +295,7 @@ def _count_patients(notes: NotesDeclaration, store: ArtifactStore, months: Seque
     """Count patients, and patients in several cohorts; raise IntegrityError if the latter are not allowed."""
     digests_by_month = []
     for month in months:
-        paths = [path.patients for path in packed_paths(notes, month.month).values()]
+        paths = [path.patients for path in list_packed_paths(notes, month.month).values()]
         directory = store.local(month.packed, paths)
         digests_by_month.append(np.concatenate([read_patients(directory / path) for path in paths]))
     all_digests = np.concatenate(digests_by_month)
@@ -331,7 +331,7 @@ def _open_directory(
     return OpenedNotes(notes.artifact(DIRECTORIES[format]), store, notes, notes, format).with_local_files()
 
 
-def matches_cohort_shards(opened_notes: OpenedNotes) -> Finding:
+def check_cohort_shards(opened_notes: OpenedNotes) -> Finding:
     """Check that a rebuild from the cohorts' current shards gives the same directory.
 
     The comparison covers the declared months and their order, the shards' bytes, and the metadata's names, lengths,
@@ -354,12 +354,12 @@ def matches_cohort_shards(opened_notes: OpenedNotes) -> Finding:
     )
 
 
-def patients_disjoint(opened_notes: OpenedNotes) -> Finding:
+def check_patients(opened_notes: OpenedNotes) -> Finding:
     """Check that each patient is in only one split and, unless the declaration allows several, in only one cohort."""
     notes, store = opened_notes.notes, opened_notes.store
     digests_by_split: dict[str, list[Any]] = {split: [] for split in notes.splits}
     for month in notes.months.expected_keys:
-        paths = packed_paths(notes, month)
+        paths = list_packed_paths(notes, month)
         folder = store.local(notes.artifact(PACKED_COHORTS, month), [path.patients for path in paths.values()])
         for split, path in paths.items():
             digests_by_split[split].append(read_patients(folder / path.patients))
@@ -399,9 +399,9 @@ DIRECTORY_CHECKS: tuple[Check[OpenedNotes], ...] = (
         "matches_cohort_shards",
         "The directory has every declared month once and in order. Rebuilding it from the current cohort "
         "shards gives the same bytes, counts and TFDS metadata.",
-        matches_cohort_shards,
+        check_cohort_shards,
         version=2,
     ),
-    Check("patients_disjoint", "No patient is in two splits or in two cohorts.", patients_disjoint),
+    Check("patients_disjoint", "No patient is in two splits or in two cohorts.", check_patients),
     TFDS_READS,
 )
