@@ -257,31 +257,31 @@ def _digest_changes(definitions: dg.Definitions, instance: dg.DagsterInstance) -
 
 def build_page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> dict[str, dg.MetadataValue]:
     """Build the metadata of `datasets`: declarations that cannot be loaded, problems, a table, a line per dataset."""
-    sorted_states = sorted(states, key=lambda one: (not one.is_broken, one.dataset))
+    sorted_states = sorted(states, key=lambda state: (not state.is_broken, state.dataset))
     unloadable = (f"- {_format_link(key.path[0], key)}: {_fit_sentence(why)}" for key, why in sorted(broken.items()))
     entries: dict[str, ShownValue] = {}
     if broken:
         entries["cannot be loaded"] = Markdown(_shorten_lines(list(unloadable)))
     entries |= {
-        "to build": sum(one.to_build for one in sorted_states),
-        "checks failed": sum(len(one.failed_checks) for one in sorted_states),
-        "checks warned": sum(len(one.warned) for one in sorted_states),
+        "to build": sum(state.to_build for state in sorted_states),
+        "checks failed": sum(len(state.failed_checks) for state in sorted_states),
+        "checks warned": sum(len(state.warned) for state in sorted_states),
     }
-    for number, state in enumerate((one for one in sorted_states if one.is_broken), 1):
+    for number, state in enumerate((state for state in sorted_states if state.is_broken), 1):
         entries[f"needs attention {number}"] = Markdown(_shorten_lines([_format_line(state), *_list_reasons(state)]))
     entries["all datasets"] = Table(
         [
             {
                 # let a long name break at its underscores
-                "dataset": one.dataset.replace("_", "_\u200b"),
-                "state": one.state,
-                "failed": len(one.failed_checks),
-                "warned": len(one.warned),
+                "dataset": state.dataset.replace("_", "_\u200b"),
+                "state": state.state,
+                "failed": len(state.failed_checks),
+                "warned": len(state.warned),
             }
-            for one in sorted_states
+            for state in sorted_states
         ]
     )
-    entries["details"] = Markdown("\n".join(f"- {_format_line(one)}" for one in sorted_states))
+    entries["details"] = Markdown("\n".join(f"- {_format_line(state)}" for state in sorted_states))
     return {name: render_value(value) for name, value in entries.items()}
 
 

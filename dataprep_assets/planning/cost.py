@@ -305,7 +305,9 @@ def _compute_split_cost(sizes: SplitSizes, rates: Rates, tokens_per_shard: int |
 
 
 def _count_parts(sizes: Iterable[int]) -> int:
-    return sum(max(1, -(-size // RANGE_BYTES)) for size in sizes)  # an empty file also takes one request
+    return sum(
+        max(1, -(-size // RANGE_BYTES)) for size in sizes
+    )  # at least 1, because an empty file also takes one request
 
 
 def format_cost(dataset: str, cost: Cost, machine: Machine) -> str:

@@ -213,7 +213,7 @@ def _build_path_key() -> Callable[[SourceFile], str]:
         path = file.relpath
         folder = path[: path.rfind("/") + 1]
         if (folder_key := folder_keys.get(folder)) is None:
-            # Cut the folder after its last digit, because the rest may continue in the file name.
+            # cut the folder after its last digit, because text after that continues in the file name
             numbered = _TO_LAST_DIGIT.match(folder)
             length = numbered.end() if numbered else 0
             folder_key = folder_keys[folder] = length, _number_sort_key(folder[:length])

@@ -141,7 +141,7 @@ def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     After an exception the file is kept: if the end could not be recorded, the next process that checks ends the run.
     """
     with ExitStack() as locks:
-        # without a writable, lockable file, lost runs cannot be detected
+        # continue without a writable, lockable file, although lost runs then cannot be detected
         with suppress(OSError):
             locks.enter_context(_lock_run(instance, run_id))
         yield

@@ -191,7 +191,7 @@ def _find_error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.Dagster
 
 def _join_lines(text: str) -> str:
     line = " ".join(text.split())
-    # drop the class name in `package.module.SourceError: message`, which does not help the reader
+    # drop the class name in `package.module.SourceError: message`, because it does not help the reader
     kind, colon, words = line.partition(": ")
     if colon and kind.rpartition(".")[2].endswith("Error") and " " not in kind:
         line = words
@@ -291,7 +291,7 @@ def _send_mail(email: Email, failure: Failure) -> None:
             if login is not None:
                 server.login(*login)
             server.send_message(message)
-    # all of SMTP's and TLS's errors are subclasses of these, and their messages may quote the mail
+    # omit messages, which may quote the mail; all errors of SMTP and TLS are subclasses of these two
     except (OSError, ValueError) as error:
         server_name, code = f"the mail server {email.host}:{email.port}", getattr(error, "smtp_code", "")
         reason = f"{type(error).__name__} {code}".strip()

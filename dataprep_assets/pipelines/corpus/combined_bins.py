@@ -332,7 +332,7 @@ class OpenedCombined(OpenedArtifact):
 
     @cached_property
     def facts(self) -> CombinedBinsFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the receipt; raises IntegrityError if a fact is missing."""
         return CombinedBinsFacts.from_receipt(self.receipt)
 
     @property

@@ -37,7 +37,7 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals
 from dataprep_assets.table import align_rows
 
-# imported where they are used, because commands that only list or compare artifacts use none of them
+# imported where they are used, because commands that only list or compare artifacts do not need them
 if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable

@@ -64,7 +64,7 @@ class LeftOutRows:
     """Lookup of the rows of a corpus that are in no finished stream."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore, ids: DocumentIds) -> None:
-        """Set the corpus, its store and its ids; read nothing yet."""
+        """Set the corpus, its store and its ids; files are read later."""
         self._corpus, self._store, self._ids = corpus, store, ids
 
     def find_row(self, file: str, row: int) -> LeftOutRow | None:
@@ -287,7 +287,7 @@ def _find_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[
     unplanned_keys = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
     # do not suppress errors here, because an unreadable planned shard may contain listed documents
     planned_shards = [shard for shard in _open_indexes(corpus, store, plan) if shard.facts.document_ids is not None]
-    # hashes of a different field or with a different key cannot be compared
+    # only shards with the same kind of hashes, because hashes of a different field or key cannot be compared
     kind = (ids.id_field, ids.key_digest)
     same_shards = []
     for key in unplanned_keys:

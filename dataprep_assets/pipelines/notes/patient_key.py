@@ -13,7 +13,7 @@ from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 
 
 class PatientKey(DeclarationModel):
-    """The secret key for digests of patient ids (HMAC-SHA256). Set one of its two keys."""
+    """Secret key for digests of patient ids (HMAC-SHA256); either `env` or `public` is set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 

@@ -437,7 +437,7 @@ def _build_metadata(
     declaration: ScheduleDeclaration, store: ArtifactStore, receipt: Receipt
 ) -> Mapping[str, ShownValue]:
     data = TrainingData(store, declaration.dataset)
-    # compare, because another run may have published a schedule since the build ended
+    # compare the contents, because another run may have published a schedule since the build ended
     if data.handle.receipt.content != receipt.content:
         raise IntegrityError(f"{declaration.dataset}: the schedule was replaced during the run. Run the dataset again")
     rows: Sequence[Mapping[str, str | int | float]] = [

@@ -60,7 +60,7 @@ class Placement:
     def link_text(self) -> str:
         """Target of a link, as text: relative if both ends share a tree, which can then be moved, else absolute."""
         source, folder = self.source.resolve(), self.target.parent.resolve()
-        # if only the root is shared, neither tree moves with the other, so the link is absolute
+        # if both ends share only the root, they are not moved together, so the link is absolute
         if os.path.commonpath([source, folder]) == os.path.sep:
             return str(source)
         return os.path.relpath(source, folder)

@@ -266,7 +266,7 @@ def build_task_recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
-    # files that the trainer does not read, and folders that are not versions
+    # lists of files that the trainer does not read, and of folders that are not versions
     lists = {name: value[name] for name in ("ignored_files", "unordered_versions") if value[name]}
     return Recipe(
         artifact=artifact,

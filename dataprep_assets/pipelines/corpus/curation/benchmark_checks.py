@@ -24,7 +24,7 @@ _MAX_PLANTED = 200
 """Maximum number of planted items, and of planted texts of items."""
 _T = TypeVar("_T")
 _MIN_RECALL = 0.95
-"""Minimum share of planted texts that must be found, per form. At most the rest of look-alikes may be flagged."""
+"""Minimum share of planted texts that must be found, per form. The rest is the maximum share of flagged look-alikes."""
 
 
 def check_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:

@@ -71,7 +71,7 @@ def find_benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -
         keys = ("decontaminate", "sets", item_set.name)
         try:
             sample = Benchmarks([item_set], tagger.ngram, tagger.min_words, first=_SAMPLE_SIZE)
-            # read all items, because later ones may be searchable even if the first ones are not
+            # read all items, because later items may be searchable even if the first items are not
             if not (coverage := sample.coverage[item_set.name]).looked_for:
                 coverage = Benchmarks([item_set], tagger.ngram, tagger.min_words).coverage[item_set.name]
         except ConfigError as error:

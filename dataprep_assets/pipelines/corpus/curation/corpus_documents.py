@@ -84,7 +84,7 @@ class CorpusDocuments(DocumentTable):
                     by_split[split_name(partition)].add(piece)
                     if not self._corpus.sensitive:
                         _add_examples(examples, piece)
-            except DataprepError:  # the tags are missing, or were built by other taggers
+            except DataprepError:  # the tags are missing, or were built by different taggers
                 untagged += 1
         total = SelectionCounts.total(by_split.values())
         sums = sum_counts(total.sources.values())

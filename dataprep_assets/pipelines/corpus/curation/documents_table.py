@@ -306,7 +306,7 @@ class _TokenizedDocuments:
         return document_numbers[positions] == rows, lengths[positions]
 
     def read_ids(self) -> NDArray[np.uint64] | None:
-        """Return the ids of the documents, in order; None if they have none."""
+        """Return the ids of the documents, in order; None if documents have no ids."""
         if TokenBinsFacts.from_receipt(self.receipt).document_ids is None:
             return None
         documents = self.receipt.ledger.documents if self.receipt.ledger else 0
@@ -343,7 +343,7 @@ class _OpenedDocuments(OpenedArtifact):
 
     @cached_property
     def facts(self) -> DocumentsFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the receipt; raises IntegrityError if a fact is missing."""
         return DocumentsFacts.from_receipt(self.receipt)
 
 

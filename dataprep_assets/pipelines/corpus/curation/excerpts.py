@@ -14,7 +14,7 @@ class Excerpts:
     """Reader of excerpts (beginnings of texts) from the current source files."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        """Set the dataset and the store of its manifest; read nothing yet."""
+        """Set the dataset and the store of its manifest; files are read later."""
         self._sensitive, self._text_field = corpus.sensitive, corpus.text_field
         self._files = PresentFiles(corpus, store)
 

@@ -63,7 +63,7 @@ class OpenedTags(OpenedPartition[TaggedShard]):
 
     @cached_property
     def facts(self) -> TagsFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the receipt; raises IntegrityError if a fact is missing."""
         return TagsFacts.from_receipt(self.receipt)
 
 

@@ -1,4 +1,4 @@
-"""Documents of all shards of a corpus, prepared for comparison, and the priority that decides which ones are kept."""
+"""Documents of all shards of a corpus, prepared for comparison, and the priority that decides what to keep."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -172,7 +172,7 @@ def plan_manifest(
     Args:
         corpus: The dataset.
         store: The store of the previous manifest.
-        patient: Whether to wait for an unreachable hub.
+        patient: Whether to wait for an unreachable source.
         kept_files: The shards to keep, with the paths of their files; None for the shards of the current manifest.
 
     With `shards.on_change: append`, the shards of the current manifest keep their files, unless the declared shard size

@@ -147,7 +147,9 @@ def _build_recipes(
 def _build_lines(
     corpus: CorpusDeclaration, access: SourceAccess, entries: Sequence[ManifestEntry]
 ) -> list[dict[str, str | int]]:
-    digests = list(_read_digests(access, entries))  # a list, so that all files are read and damaged ones raise
+    digests = list(
+        _read_digests(access, entries)
+    )  # a list, so that all files are read and an error lists all damaged files
     source_digests = corpus.source_digests()
     return [
         {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": source_digests.digest_of(digest)}

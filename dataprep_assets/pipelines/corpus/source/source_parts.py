@@ -39,7 +39,7 @@ def _compute_identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIden
     source = corpus.source
     if isinstance(source, HubSource) and COMMIT.fullmatch(source.revision):
         return identify_listing([source.revision])
-    # do not wait, because an unreachable hub must not delay a regular check
+    # do not wait, because an unreachable source must not delay a poll
     access = open_source(source, patient=False)
     if isinstance(access, HubMirror):
         return identify_listing([access.repo.resolve_commit()])

@@ -36,12 +36,12 @@ class SourceRows:
     """Lookup of rows in the source files of a corpus."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        """Set a corpus whose manifest is in the store; read nothing yet."""
+        """Set a corpus whose manifest is in the store; files are read later."""
         self._corpus, self._store = corpus, store
         self._files = PresentFiles(corpus, store)
 
     def find_bytes(self, file: str, row: int, hashed: int | None) -> SourceBytes:
-        """Return the byte range of a row of a source file, or the reason why there is none.
+        """Return the byte range of a row of a source file, or the reason why it is unknown.
 
         Args:
             file: The source file, as in the manifest.

@@ -70,7 +70,7 @@ class CohortShards:
 
     @cached_property
     def facts(self) -> CohortShardsFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the receipt; raises IntegrityError if a fact is missing."""
         return CohortShardsFacts.from_receipt(self.receipt)
 
     @property

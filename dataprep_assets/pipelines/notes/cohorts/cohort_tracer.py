@@ -240,7 +240,7 @@ class CohortTracer(Tracer):
             try:
                 self._directories.append(TracedDirectory(store, artifact))
             except DataprepError as error:
-                # if one format is missing or damaged, the others can still be traced
+                # continue, because if one format is missing or damaged, the other formats can still be traced
                 notes.append(f"{artifact} cannot be traced: {error}")
         self.notes = tuple(notes)
 
@@ -293,7 +293,7 @@ class CohortTracer(Tracer):
         return self._open_month(self._declaration.dataset, str(month))
 
     def _find_shard_row(self, query: TraceQuery, row: int) -> RowOfMonth:
-        """Return the packed row behind a row of a split of a directory, or of one of its files."""
+        """Return the packed row that a query identifies by its number in a directory's split or in one of its files."""
         if not self._directories:
             raise NotFoundError(f"trace: {'; '.join(self.notes)}")
         split, origin, row_in_shard = (

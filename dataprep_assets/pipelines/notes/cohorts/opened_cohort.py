@@ -263,7 +263,7 @@ class OpenedCohort:
 
     @cached_property
     def facts(self) -> PackedCohortFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the receipt; raises IntegrityError if a fact is missing."""
         return PackedCohortFacts.from_receipt(self.receipt)
 
     @property

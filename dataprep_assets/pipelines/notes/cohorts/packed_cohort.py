@@ -85,7 +85,7 @@ class PackedCohort:
 
     @property
     def current_recipe(self) -> Recipe:
-        """The recipe for the current source; its file, if there is one, is downloaded and read completely."""
+        """Recipe for the current source; the file, if the source has it, is downloaded and read completely."""
         if self.file is None:
             return self.recipe("")
         path = self.file.fetch()
@@ -169,7 +169,7 @@ class _Writer:
         """Return the patients in the rows, and the patients and notes that were left out."""
         retracted_positions = np.concatenate([layout.retracted for layout in layouts])
         patients = self._plan.retracted.intersection(_list_patients(spool, [retracted_positions]))
-        # notes of retracted patients count for the patients, even if the list also has individual notes of them
+        # notes of a retracted patient count for the patient, even if the list also has them individually
         left_out_notes = (
             index for index in retracted_positions.tolist() if spool.digests[spool.patients[index]] not in patients
         )

@@ -1,6 +1,6 @@
 """Packed cohorts (`<dataset>/packed_cohorts`, one partition per cohort, `YYYY-MM`): each month's notes as packed rows.
 
-A failed cohort does not stop the others. `packed_files` describes the files, and `packed_cohort` builds them.
+A failed cohort does not stop the other cohorts. `packed_files` describes the files, and `packed_cohort` builds them.
 
 A patient in several months is an error before the first month is packed. The directory of all months would also reject
 it (`tfds_directory`), but only after hours of packing. Patients of unpacked months are read from the source without

@@ -61,7 +61,7 @@ class DropCounter:
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
-        # of rejected notes: messages for the first ones, their total number, and remedies in order
+        # of rejected notes: the first messages, the total number, and remedies in order
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
@@ -175,7 +175,7 @@ def choose_split(digest: bytes, shares: Iterable[float]) -> int:
         total += share
         if position < round(total * 2**64):
             return index
-    # shares may add up to slightly less than 1, so the last split gets the rest
+    # shares may add up to slightly less than 1, so remaining digests are in the last split
     return index
 
 

@@ -353,7 +353,7 @@ def _format_common_value(source: _SourceDirectory, name: str) -> str:
 
 
 def _build_recipe(replay: MixtureDeclaration, store: ArtifactStore, sources: Sequence[_SourceDirectory]) -> Recipe:
-    # exclude keys that do not affect the bytes; all other keys, including future ones, are part of the artifact's key
+    # exclude keys that do not affect the bytes; all other keys, including future keys, are part of the artifact's key
     names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation", "prove")
     excluded_keys = dict.fromkeys(names, True)
     declared_settings = replay.model_dump(
