@@ -20,7 +20,7 @@ from dataprep_assets.sources.readers.records import REASONS, AbsentColumnError, 
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises
-from dataprep_assets_tests.sources.encode_json_lines import BAD, BLANK, GOOD, between_good_rows, read, reader, write
+from dataprep_assets_tests.sources.json_lines import BAD, BLANK, GOOD, between_good_rows, read, reader, write
 
 
 @pytest.mark.parametrize(("line", "text"), GOOD.values(), ids=GOOD)

@@ -31,7 +31,7 @@ from dataprep_assets.tokenization.engines import (
 )
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, certificate
-from dataprep_assets_tests.sources.encode_json_lines import read
+from dataprep_assets_tests.sources.json_lines import read
 
 Ids = NDArray[np.uint32]
 Patch = Callable[[str, Ids], Ids]

@@ -31,7 +31,7 @@ from dataprep_assets_tests.pipelines.corpus.shards import (
     stream_plan,
     write_lines,
 )
-from dataprep_assets_tests.sources.encode_json_lines import BAD, BLANK, GOOD
+from dataprep_assets_tests.sources.json_lines import BAD, BLANK, GOOD
 
 END = bundle().token(SEPARATOR, key="separator").id
 
