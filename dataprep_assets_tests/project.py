@@ -14,7 +14,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, asset_path
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.checks import check_evaluation, examine_artifact
+from dataprep_assets.orchestration.checks import build_check_evaluation, examine_artifact
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
@@ -163,7 +163,7 @@ def evaluated(specs: Iterable[ArtifactSpec], storage: StorageResource) -> Iterat
         if spec.checks:
             store = spec.declaration.store(storage)
             for name, finding in examine_artifact(spec, store, spec.slots(store), is_rebuild=True).items():
-                yield check_evaluation(spec, store, name, finding)
+                yield build_check_evaluation(spec, store, name, finding)
 
 
 def differing_versions(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> dict[str, set[int]]:

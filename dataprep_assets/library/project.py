@@ -159,10 +159,10 @@ class OpenProject:
 
     def _read_upstream(self, key: Sequence[str]) -> "Sequence[Materialization]":
         """Return the latest materializations of an asset in the instance."""
-        from dataprep_assets.orchestration.component import latest_materializations
+        from dataprep_assets.orchestration.component import read_latest_materializations
 
         with self.instance() as instance:
-            return latest_materializations(instance, key)
+            return read_latest_materializations(instance, key)
 
     def declaration_of(self, name: str) -> Path:
         """Return the `defs.yaml` of a dataset. Raises ConfigError for an unknown name."""

@@ -22,7 +22,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.verify import read_receipts_below, verify_path, verify_store
 from dataprep_assets.pipelines.blend.dataset import blend_specs
-from dataprep_assets.pipelines.corpus.dataset import corpus_card
+from dataprep_assets.pipelines.corpus.dataset import build_corpus_card_spec
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.fakes.places import Places
@@ -288,7 +288,7 @@ def test_a_view_that_is_declared_no_more_is_obsolete_to_diff_and_verify(corpus: 
     def built(*views: str) -> Lock:
         declared = corpus.declared(views=[*views])
         specs = corpus.specs(views=[*views])
-        specs = [*specs, corpus_card(declared, specs)]
+        specs = [*specs, build_corpus_card_spec(declared, specs)]
         build_all(specs, corpus.store)
         return lock_dataset(specs, corpus.store)
 

@@ -9,7 +9,7 @@ import pytest
 
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.planning import add_planning
-from dataprep_assets.orchestration.sensors.automation import is_failure_of
+from dataprep_assets.orchestration.sensors.automation import should_report_failure
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.project import SHOWN_AS
 from dataprep_assets.resources import resources_of
@@ -67,7 +67,7 @@ def test_many_new_declarations_are_planned_by_one_run_in_which_a_bad_one_holds_u
     planned = [made.instance.get_dynamic_partitions(f"{corpus.dataset}_train_shards") for corpus in corpora]
     assert [bool(shards) for shards in planned] == [True, False, True]
     (run,) = made.instance.get_runs()
-    assert [is_failure_of(made.instance, run, corpus.dataset) for corpus in corpora] == [False, True, False]
+    assert [should_report_failure(made.instance, run, corpus.dataset) for corpus in corpora] == [False, True, False]
     assert tick(definitions, made.instance, cursor)[0] == [], "the one that failed is left to its owner"
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.artifact.recipe import RecipeInputs
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.pipelines.notes.notes_plan import notes_plan
+from dataprep_assets.pipelines.notes.notes_plan import build_notes_plan
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.engine_certificate import CertificateFacts, certify_engine
 from dataprep_assets.tokenization import engines
@@ -154,7 +154,7 @@ def test_the_references_tables_are_a_part_of_the_key_of_chats_and_notes_too() ->
     chats = replace(chat, certificate=chat.certificate | newer).key_parts()
     assert chats == chat.key_parts() | {"reference": newer["reference_tables"]}
     certificates = (certificate(), replace(certificate(), reference_tables=newer["reference_tables"]))
-    before, after = (notes_plan(notes_declaration(), one).settings for one in certificates)
+    before, after = (build_notes_plan(notes_declaration(), one).settings for one in certificates)
     assert after == before | {"reference": newer["reference_tables"]}
 
 

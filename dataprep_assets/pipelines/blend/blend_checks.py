@@ -53,7 +53,7 @@ from dataprep_assets.pipelines.blend.rl.rl_jsonl import read_shard_lines
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, find_contradicted_claims
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
 from dataprep_assets.pipelines.blend.stage_shards import stage_shards
-from dataprep_assets.planning.blend import measure_drift, record_shares, requested_shares, source_outlooks
+from dataprep_assets.planning.blend import compute_outlooks, compute_record_shares, measure_drift, normalize_weights
 from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 from dataprep_assets.table import format_share
@@ -252,11 +252,11 @@ def _build_rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: S
         else planned_amounts[source.unit.name]
         for source in own_sources
     }
-    weights = requested_shares({source.unit.name: source.unit.dataset.weight for source in own_sources})
+    weights = normalize_weights({source.unit.name: source.unit.dataset.weight for source in own_sources})
     # use the same budget for both, because a grown source would otherwise seem to be read as often as before
     budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
-        {look.name: look.epochs for look in source_outlooks(weights, amounts, train_tokens=budget)}
+        {look.name: look.epochs for look in compute_outlooks(weights, amounts, train_tokens=budget)}
         for amounts in (planned_amounts, now)
     ]
     for source in own_sources:
@@ -491,12 +491,12 @@ def _requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
     is_whole = run.blend.held_out is None
     weights = {u.name: u.dataset.weight for u in run.plan.units if u.home == split or not is_whole}
     if run.blend.stage != "rl":
-        return requested_shares(weights)
+        return normalize_weights(weights)
     used_partitions, records = set(run.facts.used[split]), dict.fromkeys(weights, 0)
     for shard in run.finished:
         if shard.unit.name in records and (is_whole or str(shard.artifact.partition) in used_partitions):
             records[shard.unit.name] += shard.ledger.rows_in
-    return record_shares(records, weights)
+    return compute_record_shares(records, weights)
 
 
 def lengths_balanced(run: OpenedRun) -> Finding:

@@ -16,8 +16,8 @@ from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
-from dataprep_assets.pipelines.corpus.dataset import Corpus, corpus_card, corpus_specs
-from dataprep_assets.pipelines.corpus.source.cost import corpus_cost, corpus_products
+from dataprep_assets.pipelines.corpus.dataset import Corpus, build_corpus_card_spec, corpus_specs
+from dataprep_assets.pipelines.corpus.source.cost import count_corpus_products, estimate_corpus_cost
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import partition_key, release_layout
 from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact, shard_recipe
@@ -95,12 +95,12 @@ def release_cost(release: ReleaseDeclaration, store: ArtifactStore, machine: Mac
         machine: The machine that builds it.
     """
     products = release_products(release, local=isinstance(store, LocalArtifacts))
-    return corpus_cost(release, store, machine, products)
+    return estimate_corpus_cost(release, store, machine, products)
 
 
 def release_products(release: ReleaseDeclaration, *, local: bool) -> Products:
     """Return how often the stream is written: for the corpus, as shards, and published (`local`: into folders)."""
-    corpus, target = corpus_products(release, local=local), release.release.publish
+    corpus, target = count_corpus_products(release, local=local), release.release.publish
     in_bucket = target is not None and "://" in target
     return replace(
         corpus,
@@ -129,7 +129,7 @@ class ReleaseDataset(Corpus):
         specs = [*corpus, plan, shards]
         if target := release.release.publish:
             specs.append(published_shards_spec(release, target, shards=shards))
-        return [*specs, corpus_card(release, specs, stream=NPY_SHARDS)]
+        return [*specs, build_corpus_card_spec(release, specs, stream=NPY_SHARDS)]
 
     def remarks(self) -> Iterable[Remark]:
         yield from super().remarks()

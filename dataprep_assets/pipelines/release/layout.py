@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from dataprep_assets.errors import ConfigError, IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
+from dataprep_assets.pipelines.corpus.combined_bins import read_shard_receipts
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.token_bins import build_meta
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
@@ -111,7 +111,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
     separators = set()
     for name in release.splits:
         shards = []
-        for artifact, receipt in shard_receipts(release, store, manifest, name):
+        for artifact, receipt in read_shard_receipts(release, store, manifest, name):
             separators.add(required_separator(receipt, TokenBinsFacts.from_receipt(receipt)))
             shards.append(ReleaseSourceShard.from_receipt(artifact, receipt))
         splits[name] = split_layout(release, name, shards)

@@ -47,7 +47,7 @@ from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.formats.npy_shards import ids_key
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt
-from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
+from dataprep_assets.pipelines.corpus.combined_bins import read_shard_receipts
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout, SplitLayout, partition_key, release_layout
@@ -332,7 +332,7 @@ class OpenedSplit:
     @cached_property
     def bins(self) -> Sequence[tuple[Artifact, Receipt]]:
         """The token bins of the split."""
-        return shard_receipts(self.release, self.store, load_manifest(self.release, self.store), self.layout.split)
+        return read_shard_receipts(self.release, self.store, load_manifest(self.release, self.store), self.layout.split)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataprep_assets.errors import IntegrityError, NotFoundError, count_of
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.source.source_rows import SourceRows, corpus_splits
+from dataprep_assets.pipelines.corpus.source.source_rows import SourceRows, open_corpus_splits
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import (
     ReleaseLayout,
@@ -209,7 +209,7 @@ def release_tracer(release: ReleaseDeclaration, store: ArtifactStore, specs: Seq
         store: The store of its artifacts, with all its token bins.
         specs: Its artifacts.
     """
-    splits = corpus_splits(release, store)
+    splits = open_corpus_splits(release, store)
     tracer = ReleaseTracer(
         release,
         store,

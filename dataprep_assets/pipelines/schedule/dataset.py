@@ -12,10 +12,10 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.formats.document_index import ENDS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, megatron_spec
+from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, build_megatron_spec
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
 from dataprep_assets.pipelines.schedule.pending_changes import describe_pending_changes, find_pending_changes
-from dataprep_assets.pipelines.schedule.schedule_artifact import load_current_schedule, schedule_spec
+from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule_spec, load_current_schedule
 from dataprep_assets.serving.sampler.changes import describe_revisions
 from dataprep_assets.serving.sampler.simulation import simulation_lines
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
@@ -31,8 +31,8 @@ class ScheduleDataset(Dataset):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        schedule, options = schedule_spec(self.declaration), self.declaration.megatron
-        return [schedule] if options is None else [schedule, megatron_spec(self.declaration, options, schedule)]
+        schedule, options = build_schedule_spec(self.declaration), self.declaration.megatron
+        return [schedule] if options is None else [schedule, build_megatron_spec(self.declaration, options, schedule)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(SCHEDULE_ARTIFACT)
@@ -56,7 +56,7 @@ class ScheduleDataset(Dataset):
             splits=[
                 SplitCounts(
                     split=source.name,
-                    # the file has one uint64 (8 bytes) per document, so its size gives the number of documents
+                    # derived from the file's size, because the file has one uint64 (8 bytes) per document
                     documents=sum(sizes[f"{documents_folder(shard.content)}/{ENDS}"] for shard in source.shards) // 8,
                     tokens=sum(shard.tokens for shard in source.shards),
                 )

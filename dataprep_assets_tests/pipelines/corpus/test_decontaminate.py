@@ -22,7 +22,7 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import read_coverage
 from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
-from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
+from dataprep_assets.pipelines.corpus.remarks import find_corpus_remarks
 from dataprep_assets_tests.curation.signed import page
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.hub_server import HubServer
@@ -231,7 +231,7 @@ def test_items_that_are_not_looked_for_are_told_and_too_many_of_them_block(
 
 def of_sets(leaky: Leaky) -> list[Remark]:
     """What `dataprep check` says of its sets."""
-    return [one for one in corpus_remarks(leaky.corpus) if one.keys[0] == "decontaminate"]
+    return [one for one in find_corpus_remarks(leaky.corpus) if one.keys[0] == "decontaminate"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.retract import locate_rows, require_document_ids
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, token_shards
+from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, plan_token_shards
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
@@ -105,7 +105,7 @@ class Retracting:
         corpus = self.declared
         manifest = load_manifest(corpus, self.store)
         plan = build_stream_plan(corpus, load_certificate(corpus, self.store))
-        (shard,) = token_shards(corpus, self.store, manifest, plan, [partition])
+        (shard,) = plan_token_shards(corpus, self.store, manifest, plan, [partition])
         return find_all(TOKEN_BINS_CHECKS, OpenedTokens.open, None, shard)
 
     def failed_proofs(self, partition: str) -> set[str]:

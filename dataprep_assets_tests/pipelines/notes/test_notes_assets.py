@@ -15,7 +15,7 @@ from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify_path
 from dataprep_assets.orchestration.component import build_asset
-from dataprep_assets.planning.cost import SHARDS_A_RUN
+from dataprep_assets.planning.cost import SHARDS_PER_RUN
 from dataprep_assets.sources.cohorts import expected_months
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.messages import assert_names
@@ -45,8 +45,8 @@ def years(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NotesProject]:
         assert made.run(["engine_certificate"]).success
         policy = build_asset(made.components[0].spec("packed_cohorts")).backfill_policy
         assert policy is not None
-        assert policy.max_partitions_per_run == SHARDS_A_RUN
-        batches = [YEARS[at : at + SHARDS_A_RUN] for at in range(0, len(YEARS), SHARDS_A_RUN)]
+        assert policy.max_partitions_per_run == SHARDS_PER_RUN
+        batches = [YEARS[at : at + SHARDS_PER_RUN] for at in range(0, len(YEARS), SHARDS_PER_RUN)]
         assert len(batches) == 2
         for batch in batches:
             outcome = made.run(COHORT, batch)

@@ -19,7 +19,7 @@ from dataprep_assets.formats.tensorflow import example, tfds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
 from dataprep_assets.packing.stock_maxtext import StockRule
-from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.cohorts.packed_files import list_packed_paths
 from dataprep_assets.pipelines.notes.tfds.maxtext import build_maxtext_settings
 from dataprep_assets.serving.sampler.maxtext import six_columns
 from dataprep_assets_tests.docs.run_blocks import blocks
@@ -47,7 +47,7 @@ def packed(notes: Any, root: Path) -> list[dict[str, Any]]:
     store = LocalArtifacts(root)
     lines = []
     for month in notes.months.expected_keys:
-        path = store.directory(notes.artifact("packed_cohorts", month)) / packed_paths(notes, month)["train"].jsonl
+        path = store.directory(notes.artifact("packed_cohorts", month)) / list_packed_paths(notes, month)["train"].jsonl
         lines += [json.loads(line) for line in path.read_bytes().splitlines()]
     return lines
 

@@ -14,7 +14,11 @@ from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
-from dataprep_assets.pipelines.notes.replay.replay import build_replay, combined_directory_spec, replay_losses
+from dataprep_assets.pipelines.notes.replay.replay import (
+    build_combined_directory_spec,
+    build_replay,
+    find_mixture_losses,
+)
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, is_for_hf
@@ -57,7 +61,7 @@ def test_rows_that_the_weights_leave_out_are_losses(built: Path) -> None:
     weights = [{"dataset": name, "weight": 1} for name in SOURCES]
     declared, store = combined(mode="weighted", sources=weights, tolerance=0.2), LocalArtifacts(built)
     receipt, _ = build_replay(declared, store)
-    losses = {loss.part: loss for loss in replay_losses(declared, store, [receipt]) if loss.count}
+    losses = {loss.part: loss for loss in find_mixture_losses(declared, store, [receipt]) if loss.count}
     assert {(loss.action, loss.reason, loss.unit) for loss in losses.values()} == {("left out", "weight", "row")}
     taken = {origin.sha256 for origin in origins(built)}
     rows = {
@@ -162,7 +166,7 @@ def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_librar
     line = CombinedCohorts(mix).trainer_lines(store)[-1]
     assert f"dataset_type=hf hf_path={place} train_split=train max_target_length=32 " in line
     assert " packing=False " in line
-    spec = combined_directory_spec(mix)
+    spec = build_combined_directory_spec(mix)
     assert {name: f.summary for name, f in findings_of(spec, store).items() if not f.passed} == {}
     card = place / HF_CARD
     card.chmod(0o644)

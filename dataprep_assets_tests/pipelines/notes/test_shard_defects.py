@@ -11,7 +11,7 @@ import pytest
 from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.formats.tensorflow import example, tfds, tfrecord
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohorts.cohort_shards import SHARD_CHECKS, open_shards, sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import SHARD_CHECKS, open_shards, plan_sharded_cohorts
 from dataprep_assets_tests.pipelines.notes.directories import failed, leave_tfds_out, prove, sealed
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 
@@ -173,7 +173,7 @@ def test_a_cohorts_shards_are_full_but_for_the_last(root: Path) -> None:
 
 def test_a_row_behind_the_first_that_is_no_such_row_is_told_by_the_cohorts_proof(root: Path) -> None:
     month = NOTES.months.expected_keys[0]
-    (cohort,) = sharded_cohorts(NOTES, LocalArtifacts(root), [month], "tfrecord")
+    (cohort,) = plan_sharded_cohorts(NOTES, LocalArtifacts(root), [month], "tfrecord")
     path = min((root / NOTES.dataset / "tfrecord_shards" / month).rglob("*.tfrecords"))
     payloads = [record.payload for record in tfrecord.records(path)]
     info = tfds.read_metadata(directory(root))

@@ -13,7 +13,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats.tensorflow import array_record, example, tfds, tfrecord
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohorts.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import plan_sharded_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import ensure_packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import ensure_sharded_cohort
@@ -169,7 +169,7 @@ def test_shards_older_than_the_rows_and_other_settings_are_refused(tmp_path: Pat
     ensure_packed_cohort(packed_cohorts(notes, store, ["2010-02"])[0])
     with raises(IntegrityError, "2010-02", "current", "packed_cohorts"):
         build_tfds_directory(notes, store)
-    ensure_sharded_cohort(sharded_cohorts(notes, store, ["2010-02"])[0])
+    ensure_sharded_cohort(plan_sharded_cohorts(notes, store, ["2010-02"])[0])
     _, reused = build_tfds_directory(notes, store)
     assert not reused
     longer = plain(source, ("2010-01", "2010-02"), row_length=64)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard
 from dataprep_assets.planning.blend import (
-    record_repeats,
-    record_shares,
-    requested_shares,
-    shard_weights,
-    shards_for_shares,
-    source_outlooks,
+    choose_whole_shards,
+    compute_outlooks,
+    compute_record_shares,
+    compute_repeats,
+    divide_share,
+    normalize_weights,
     split_shards,
 )
 
@@ -69,7 +69,7 @@ def list_used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -
 
 def _repeat_in_proportion(members: Sequence[FinishedShard]) -> list[FinishedShard]:
     groups = _group_by_dataset(members)
-    indexes_by_dataset = shards_for_shares(
+    indexes_by_dataset = choose_whole_shards(
         {n: [s.rows for s in group] for n, group in groups.items()}, _compute_shares(members)
     )
     return [groups[name][index] for name, indexes in indexes_by_dataset.items() for index in indexes]
@@ -83,7 +83,7 @@ def _group_by_dataset(members: Sequence[FinishedShard]) -> dict[str, list[Finish
 
 
 def _compute_shares(members: Sequence[FinishedShard]) -> dict[str, float]:
-    return requested_shares(_compute_weights(members))
+    return normalize_weights(_compute_weights(members))
 
 
 def _compute_weights(members: Sequence[FinishedShard]) -> dict[str, float]:
@@ -96,13 +96,13 @@ def weigh_shards(members: Sequence[FinishedShard]) -> list[tuple[float, Finished
     return [
         pair
         for name, group in _group_by_dataset(members).items()
-        for pair in zip(shard_weights(shares[name], [s.tokens for s in group]), group, strict=True)
+        for pair in zip(divide_share(shares[name], [s.tokens for s in group]), group, strict=True)
     ]
 
 
 def repeat_shards(members: Sequence[FinishedShard]) -> list[FinishedShard]:
     """Return a split's shards, repeated according to the weights: first each shard once, then the repetitions."""
-    repeats = record_repeats(_compute_weights(members))
+    repeats = compute_repeats(_compute_weights(members))
     rounds = range(max(repeats.values()))
     return [shard for round_index in rounds for shard in members if repeats[shard.unit.name] > round_index]
 
@@ -133,7 +133,7 @@ def compute_shares(
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())
         amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
-        for look in source_outlooks(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
+        for look in compute_outlooks(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
             is_read_once = blend.stage in ("sft", "pairs")  # these files are read exactly once
             share = parts[look.name] / total
             table.append(
@@ -162,9 +162,9 @@ def _realized_records(
     weights, groups = _compute_weights(members), _group_by_dataset(members)
     # a shard whose records were all left out is in no split, but count its requested records
     requested_groups = _group_by_dataset(members if blend.held_out else [s for s in shards if s.unit.name in groups])
-    requested = record_shares({n: sum(s.ledger.rows_in for s in requested_groups[n]) for n in groups}, weights)
-    repeats = record_repeats(weights)
-    written_shares = record_shares({n: sum(s.rows for s in group) for n, group in groups.items()}, repeats)
+    requested = compute_record_shares({n: sum(s.ledger.rows_in for s in requested_groups[n]) for n in groups}, weights)
+    repeats = compute_repeats(weights)
+    written_shares = compute_record_shares({n: sum(s.rows for s in group) for n, group in groups.items()}, repeats)
     return [
         _build_row(
             split,

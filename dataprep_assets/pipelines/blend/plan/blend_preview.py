@@ -46,7 +46,7 @@ from dataprep_assets.pipelines.blend.plan.plan import (
 )
 from dataprep_assets.pipelines.blend.sft.sampled_tokens import build_refusal_function, build_row_counter
 from dataprep_assets.pipelines.blend.stream import blend_dtype
-from dataprep_assets.planning.blend import record_repeats, record_shares, requested_shares, source_outlooks
+from dataprep_assets.planning.blend import compute_outlooks, compute_record_shares, compute_repeats, normalize_weights
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.readers.rows import RowBlock, count_rows
@@ -155,8 +155,8 @@ def _token_prospects(
     blend: BlendDeclaration, units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]
 ) -> list[_Prospect]:
     """Return the prospects of datasets that are read by tokens, repeated at most up to the limit of epochs."""
-    looks = source_outlooks(
-        requested_shares({unit.name: unit.dataset.weight for unit in units}),
+    looks = compute_outlooks(
+        normalize_weights({unit.name: unit.dataset.weight for unit in units}),
         {unit.name: round(amounts[unit.name].tokens) for unit in units},
         train_tokens=blend.train_tokens,
         max_epochs=blend.max_epochs,
@@ -177,8 +177,8 @@ def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amoun
     """Return the prospects of RL datasets, which repeat records according to the weights; a sample is a record."""
     weights = {unit.name: unit.dataset.weight for unit in units}
     rows = {unit.name: round(amounts[unit.name].rows) for unit in units}
-    repeats = record_repeats(weights)
-    requested, realizable = record_shares(rows, weights), record_shares(rows, repeats)
+    repeats = compute_repeats(weights)
+    requested, realizable = compute_record_shares(rows, weights), compute_record_shares(rows, repeats)
     return [
         _Prospect(
             requested=requested[name],

@@ -20,10 +20,10 @@ from dataprep_assets.planning.manifest import (
     COMPRESSION,
     ManifestEntry,
     SourceFile,
+    build_include_predicate,
     file_format,
-    include_predicate,
-    included_paths,
     natural_key,
+    select_included_paths,
 )
 from dataprep_assets.sources.access import (
     LEFT_OUT,
@@ -75,7 +75,7 @@ class SourcePlace:
     @cached_property
     def is_taken(self) -> Callable[[str], bool]:
         """Predicate that returns whether a path belongs to the dataset."""
-        return include_predicate(self.globs)
+        return build_include_predicate(self.globs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +274,7 @@ def list_left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, l
     return {
         reason: data_paths
         for reason, paths in paths_of_reason.items()
-        if (data_paths := [path for path in included_paths(paths, place.globs) if _is_data(path, place)])
+        if (data_paths := [path for path in select_included_paths(paths, place.globs) if _is_data(path, place)])
     }
 
 

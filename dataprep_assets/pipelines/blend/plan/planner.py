@@ -26,7 +26,7 @@ from dataprep_assets.pipelines.blend.plan.plan import VERSION, BlendPlan, Planne
 from dataprep_assets.pipelines.blend.rl.transforms import build_fingerprint
 from dataprep_assets.pipelines.blend.sft.declared_template import load_declared_template
 from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
-from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
+from dataprep_assets.planning.blend import assign_by_size, divide_shards_by_size, sample_shards
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.readers.input_format import ReadOptions
@@ -216,7 +216,7 @@ def _plan_unit(
         rows = partial(_count_rows, open_place(dataset, blend.sources).access, dataset.reading)
         shards = _limit_rows(_cut_shards(discovered_dataset.entries, count, rows), blend.max_rows, rows)
     sample = blend.sample
-    chosen_shards = sampled_shards(
+    chosen_shards = sample_shards(
         count,
         dataset=discovered_dataset.unit.name,
         count=sample.count if sample else None,
@@ -242,7 +242,7 @@ def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) ->
         weights = [sum(p.entry.size_bytes for p in group) for group in groups]
     else:
         groups, weights = [], []
-        for entry, shares in zip(entries, shares_by_size(sizes, count), strict=True):
+        for entry, shares in zip(entries, divide_shards_by_size(sizes, count), strict=True):
             ranges = [None] if shares == 1 else split_rows(rows_of(entry), shares)
             groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
             # the shares are equal, rounded to bytes, and add up to the size of the file
