@@ -1,9 +1,9 @@
 """Privacy of sensitive datasets: the only module that decides which facts may be shown to others.
 
-Facts about other datasets are shown unchanged. About a sensitive dataset, texts (terminal, logs, events, errors, check
-results, pages) show names, passed or failed, and positions (`errors.Position`). Counts are shown as integers under
-a name, in metadata and cells of tables. They are always rounded, and counts below `small_cell` are shown as "< 11".
-Shares, times, pictures and other texts are withheld.
+Facts about other datasets are shown unchanged. Texts about a sensitive dataset (terminal, logs, events, errors, check
+results, pages) show only names, `passed` or `failed`, and positions (`errors.Position`). Counts are shown as integers
+under a name, in metadata and in cells of tables. They are always rounded, and counts below `small_cell` are shown as
+"< 11". Shares, times, pictures and other texts are withheld.
 
 Withheld texts are appended to a file in the dataset's private folder, which only the owner can read. `dataprep show
 --private NAME` prints it. A `ConfigError` is shown in full, because it repeats what the user wrote. Any other error
@@ -57,9 +57,9 @@ class Privacy:
 
     Attributes:
         closed: Whether the dataset is sensitive.
-        below: Smallest count that is shown as a number. Counts from 1 to one less are shown as "< below".
-        dataset: The dataset.
-        file: File for full texts; None if the store is unknown, so that nothing is stored.
+        below: Smallest count that is shown as a number. Smaller positive counts are shown as "< below".
+        dataset: The dataset's name.
+        file: File for full texts; None if the store is unknown, in which case full texts are not stored.
     """
 
     closed: bool = False
@@ -127,7 +127,7 @@ class Privacy:
     # --- numbers
 
     def hides(self, number: int) -> bool:
-        """Return whether only the smallness of a count is shown."""
+        """Return whether a count is so small that its public form is `< below`."""
         return self.closed and 0 < abs(number) < self.below
 
     def public_count(self, number: int) -> str:
@@ -136,7 +136,10 @@ class Privacy:
         return f"{value:,}" if isinstance(value, int) else str(value)
 
     def public_counts(self, numbers: Sequence[int]) -> list[int | str]:
-        """Return counts whose sum is shown. If one is small, all others are withheld, so it cannot be computed."""
+        """Return the public form of counts whose sum is shown.
+
+        If one count is small, the others are withheld, because the small count could be computed from them.
+        """
         small = any(map(self.hides, numbers))
         return [
             _WITHHELD if small and number and not self.hides(number) else self.public_value(number)
@@ -253,7 +256,7 @@ def find_private_file(dataset: str, store: "ArtifactStore") -> Path:
 def _error_position(error: BaseException) -> str:
     """Return the position of an error as text.
 
-    An error of another library is a bug, whose position is a line of code.
+    For an error of another library, which is a bug, the position is a line of code.
     """
     if isinstance(error, DataprepError):
         return _format_position(error.at)

@@ -140,7 +140,7 @@ class Dataset(ABC):
         """Return lines that describe the built dataset, printed at the end of a run."""
 
     def total_lines(self, store: ArtifactStore) -> Sequence[str]:
-        """Return the lines of `summary` with the totals, which the end of a run never leaves out."""
+        """Return the lines of `summary` with the totals, which every run prints at its end."""
         return ()
 
     def trainer_lines(self, store: ArtifactStore) -> Sequence[str]:
@@ -148,10 +148,9 @@ class Dataset(ABC):
         return ()
 
     def last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
-        """Return the counts of its splits after the last complete run; None if there are none.
+        """Return the counts of its splits after the last complete run; None if there was no complete run.
 
-        The counts come from the data card, the last artifact of a run. After a killed run, they are therefore still
-        the counts of the run before.
+        The counts come from the data card, which is the last artifact of a run. A killed run does not change them.
         """
         for spec in self.specs:
             if spec.name == DATA_CARD and (receipt := store.receipt(spec.locate_artifact(store))) is not None:
@@ -170,9 +169,10 @@ class Dataset(ABC):
         return ()
 
     def boundary_line(self) -> str:
-        """Return which tokens separate documents; empty if the dataset has no documents or its tokenizer is not here.
+        """Return a line with the tokens that separate documents.
 
-        Raises TokenizerError if the tokenizer has no such tokens.
+        The line is empty if the dataset has no documents or its tokenizer is not on this machine. Raises TokenizerError
+        if the tokenizer has no such tokens.
         """
         return ""
 
@@ -185,7 +185,7 @@ class Dataset(ABC):
         return ()
 
     def trial_remarks(self) -> Iterable[Remark]:
-        """Return remarks that need the user's own code to run on a few rows: for `dataprep check` and first runs."""
+        """Return remarks that require running the user's code on a few rows, for `dataprep check` and first runs."""
         return ()
 
     def cost(self, store: ArtifactStore, machine: "Machine") -> "Estimate":

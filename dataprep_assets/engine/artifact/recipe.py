@@ -1,8 +1,8 @@
-"""A recipe: everything that determines an artifact's bytes, with names, so that a change can be described.
+"""A recipe: the named ingredients that determine an artifact's bytes, so that a change can be described.
 
-The `key` is the digest by which a finished artifact is compared. The other parts are the named ingredients. They are
-stored in the receipt, and if a later recipe has a different key, `difference` names the changes. A recipe contains no
-path, host, number of workers or secret.
+The `key` is a digest of the ingredients, by which a finished artifact is compared with its recipe. The receipt stores
+the ingredients. If a later recipe has a different key, `difference` names the changes. A recipe contains no path, host,
+number of workers or secret.
 """
 
 import json
@@ -27,7 +27,7 @@ class Change:
     Attributes:
         kind: Keyword for tables.
         reason: One sentence.
-        changes: Each change to the step's version, to inputs and to settings; empty if only a digest differs.
+        changes: The changes to the step's version, inputs and settings; empty if only a digest differs.
         files: A line per changed source file, if the step can name them; otherwise empty.
     """
 
@@ -48,7 +48,7 @@ class IngredientChange:
 
     @property
     def consequence(self) -> str:
-        """The consequence of the change, in brackets, if the values do not show it; otherwise empty."""
+        """The affected texts, in brackets, if the changed values do not show them; otherwise empty."""
         texts = describe_affected_texts(self.name, self.before, self.now)
         return f" ({texts})" if texts else ""
 
@@ -69,14 +69,15 @@ class IngredientChange:
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeInputs:
-    """The named ingredients of an artifact. Recipes, receipts and locks have them and are compared by them.
+    """The named ingredients of an artifact, by which recipes, receipts and locks are compared.
 
     Attributes:
         version: Version of the step that builds it.
         settings: Name → value of every setting that affects bytes, as JSON values.
         sources: Name → digest of each input that is not an artifact: files, a tokenizer, a listing, a part of an
-            artifact. These are never looked up in the store.
-        upstream: `[dataset:]name[/partition]` of each input artifact → its content. `verify` looks it up in the store.
+            artifact. `verify` does not look these up in the store.
+        upstream: `[dataset:]name[/partition]` of each input artifact → its content. `verify` looks these up in the
+            store.
     """
 
     version: int = 1
@@ -96,9 +97,9 @@ class RecipeInputs:
         return RecipeInputs(version=self.version, settings=self.settings, sources=self.sources, upstream=self.upstream)
 
     def changes(self, now: "RecipeInputs") -> list[IngredientChange]:
-        """Return the changes from these ingredients to `now`, ordered: version, inputs, settings, sources.
+        """Return the changes from these ingredients to `now`, in the order: version, inputs, settings, sources.
 
-        Settings have dotted names.
+        The names of nested settings are dotted.
         """
         changes = []
         if self.version != now.version:
@@ -113,10 +114,10 @@ class RecipeInputs:
         return changes + _find_changes("sources", self.sources, now.sources)
 
     def change(self, now: "RecipeInputs", source_changes: Sequence[str] = ()) -> Change | None:
-        """Return the first change as a sentence; if changes name the texts they affect, all such changes.
+        """Return the first change as a sentence, or all changes that name the texts they affect.
 
-        Returns None if there is no change. Settings come before sources, because a listing may differ only because the
-        globs do. `source_changes`, if a step provides them, replace the names of the changed sources.
+        Returns None if there is no change. Settings come before sources, because a changed glob also changes the
+        listing. `source_changes`, if a step provides them, replace the names of the changed sources.
         """
         changes = self.changes(now)
         changes_by_kind = {
@@ -229,7 +230,7 @@ def _find_changes(
 
 
 def _describe_changes(shown_changes: list[IngredientChange], changes: list[IngredientChange]) -> str:
-    """Return a sentence for the shown changes, and the number of the remaining ones."""
+    """Return a sentence with the shown changes and the number of remaining changes."""
     sentences = (
         f"{one.name} was {_format_value(one.before)}, now {_format_value(one.now)}{one.consequence}"
         for one in shown_changes

@@ -51,9 +51,9 @@ def build_sections(
     Args:
         dataset: The dataset.
         store: Where its artifacts are stored.
-        losses: The lines about its losses and about the changes of a run.
+        losses: The lines about its losses and about the changes in a run.
         seconds: Duration of the run; None outside of a run.
-        width: Width of the line with the names of files, in columns; None for one that is not limited.
+        width: Maximum width of the line with the file names, in columns; None for no limit.
     """
     product = dataset.product(store)
     receipt = store.receipt(product)
@@ -86,7 +86,7 @@ def format_summary(dataset: Dataset, store: ArtifactStore, width: int | None) ->
 
 
 def describe_up_to_date(dataset: Dataset, store: ArtifactStore, width: int | None) -> Iterator[str]:
-    """Yield the lines of a run with nothing to do, for `width` columns: a summary, and checks that did not pass."""
+    """Yield the lines for a run with nothing to do: a summary, and the checks that did not pass, in `width` columns."""
     name = dataset.declaration.dataset
     passed, *check_lines = _describe_checks(dataset, store)
     yield f"{name}: everything is up to date, nothing to do; {passed}; {build_loss_table(dataset, store).headline}"
@@ -102,16 +102,16 @@ def build_loss_table(
 
 
 def describe_unread_files(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
-    """Yield the lines about source files that a dataset leaves out as a whole; none if it reads all of them."""
+    """Yield lines about source files that a dataset does not read at all; nothing if it reads all files."""
     losses = [loss for loss in find_losses(dataset.specs, store) if loss.unit == "file" and loss.count]
     if losses:
         yield from LossTable(losses, load_privacy(dataset.declaration)).lines()
 
 
 def describe_end(dataset: Dataset, store: ArtifactStore, previous_counts: DatasetCounts | None, width: int) -> Section:
-    """Return the losses of a finished run, for `width` columns.
+    """Return the section about the losses of a finished run, for `width` columns.
 
-    Its end is the removal of documents, and the changes since the state with the counts `previous_counts`.
+    The section ends with removed documents, and with the changes since `previous_counts`.
     """
     losses = build_loss_table(dataset, store)
     return Section(
@@ -124,7 +124,7 @@ def describe_end(dataset: Dataset, store: ArtifactStore, previous_counts: Datase
 def describe_failed_end(
     dataset: Dataset, store: ArtifactStore, partitions: Mapping[ArtifactSpec, Sequence[str | None]], width: int
 ) -> list[str]:
-    """Return the lines about the losses of the `partitions` that are current after a failed run."""
+    """Return the lines about the losses of `partitions`, which are current after a failed run."""
     table = build_loss_table(dataset, store, partitions)
     return _describe_losses(dataset, table, width) if table.losses else []
 
@@ -134,7 +134,7 @@ def _describe_losses(dataset: Dataset, table: LossTable, width: int) -> list[str
 
 
 def _describe_removal(dataset: Dataset, store: ArtifactStore, losses: LossTable) -> Iterator[str]:
-    """Yield a line with the verdict of the checks that look for removed documents, if any were removed."""
+    """Yield a line with the verdict of the checks that search for removed documents, if any were removed."""
     retracted_losses = [loss for loss in losses.losses if loss.reason == RETRACTED]
     verdicts = [check["outcome"] for check in list_check_outcomes(dataset, store) if check["check"] == NO_RETRACTED]
     if not retracted_losses or not verdicts:
@@ -190,7 +190,7 @@ def _split_change(
 
 
 def list_check_outcomes(dataset: Dataset, store: ArtifactStore) -> list[dict[str, str]]:
-    """Return each check's artifact, name, `outcome` (a key of `OUTCOMES`) and `sentence` (empty if it passed)."""
+    """Return the artifact, name, `outcome` (a key of `OUTCOMES`) and `sentence` (empty if passed) of each check."""
     is_closed = dataset.declaration.sensitive
     return [
         {
@@ -243,7 +243,7 @@ def count_checks(dataset: Dataset, store: ArtifactStore) -> str:
 
 
 def list_private_details(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
-    """Yield the details that `format_summary` omits for a sensitive dataset: its lines, losses and check findings."""
+    """Yield the details that `format_summary` omits for a sensitive dataset: summary, losses and check findings."""
     with suppress(DataprepError):  # an unfinished dataset has no summary
         yield from dataset.summary(store)
         yield from dataset.trainer_lines(store)
@@ -256,7 +256,7 @@ def list_private_details(dataset: Dataset, store: ArtifactStore) -> Iterator[str
 
 
 def _shorten_names(names: Sequence[str], width: int | None) -> str:
-    """Return as many names as fit, at least one, with the number of the others."""
+    """Return as many names as fit, but at least one, and the number of remaining names."""
     name_count = len(names) if len(names) <= _FILES_SHOWN else _FILES_SHOWN - 1
     while True:
         text = ", ".join(

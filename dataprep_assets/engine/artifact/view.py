@@ -1,8 +1,8 @@
-"""Views: artifacts with finished tokens in a trainer's file format.
+"""Views: artifacts with the same tokens as a finished artifact, in a trainer's file format.
 
 A corpus has views of its combined bins (`pipelines/corpus/view.py`), and a blend has views of the rows of its run
-(`pipelines/blend/view.py`). All views are extensions, with one module with a `VIEW` per format, in this or another
-package. This module has the code that they share.
+(`pipelines/blend/view.py`). Every view is an extension: a module with a `VIEW`, in this or another package. This module
+has the code that all views share.
 
 Entry points: `View`, `load_view`, `require_usable`, `ViewWriter`, `view_recipe`, `layout_valid`, `trainer_location`.
 """
@@ -106,7 +106,7 @@ def require_usable(names: Sequence[str], load: Callable[[str], View]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewWriter:
-    """A view under construction in the staging directory `target`, with the writer's values for the receipt."""
+    """A view under construction in the staging directory `target`, and the values that its receipt will record."""
 
     store: ArtifactStore
     target: Path
@@ -153,7 +153,7 @@ def trainer_location(store: ArtifactStore, artifact: Artifact) -> str:
 
 
 class _OpenedView(Protocol):
-    """A view, opened for checks, of any pipeline."""
+    """A view of any pipeline, opened for checks."""
 
     @property
     def view(self) -> View: ...
@@ -175,7 +175,7 @@ def layout_valid(subject: _OpenedView) -> Finding:
 
 
 def catch_errors(defects: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """Yield the defects of a layout. An error of its reader, which may come from another package, is also a defect."""
+    """Yield the defects of a layout, and the error of its reader, which may come from another package, as a defect."""
     try:
         yield from defects()
     except (DataprepError, OSError, ValueError, LookupError, TypeError) as error:

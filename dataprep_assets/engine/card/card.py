@@ -1,8 +1,8 @@
 """The artifact `<dataset>/data_card`: a description of the dataset for people and machines, next to its products.
 
 The card is built only from receipts and the declaration. Its key is a digest of its whole content, so it is rebuilt
-exactly when the content changes, and its bytes are the same on every machine. The template `dataset_card.md.jinja` is
-the page for people. This module computes the values that the template cannot.
+only when the content changes, and its bytes are the same on every machine. The template `dataset_card.md.jinja` renders
+the page for people. This module computes the values that the template cannot compute.
 
 Entry point: `build_data_card_spec`, one line of a layer's `component.py`.
 """
@@ -51,7 +51,7 @@ class CardFacts(Facts):
     Attributes:
         undeclared: Keys that Croissant requires and the declaration lacks.
         proof_level: The declared level.
-        made_again: Share of the documents that the checks rebuild from the source; None if they rebuild none.
+        made_again: Share of the documents that the checks rebuild from the source; None if they rebuild no documents.
         splits: Counts per split.
         planned: Names of the artifacts with their splits. A lock uses them to detect artifacts that are no longer
             declared.
@@ -72,9 +72,9 @@ class CardFacts(Facts):
 
 def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
     """Return the spec of a dataset's card, which is built after all other artifacts."""
-    # direct inputs are only the last artifacts, which depend on all others
+    # name only the last artifacts as direct inputs, because these depend on all others
     used_sources = {source for spec in subject.specs for source in spec.inputs}
-    # these receipts may depend on locations, and the card contains their artifacts' digests and sizes
+    # these artifacts' bytes may depend on locations, and the card contains their digests and sizes
     receipt_names = {
         f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None
     }
@@ -95,7 +95,7 @@ def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
 
 
 def _build_recipe(card: Card) -> Recipe:
-    """Return the recipe of the card: its content, under the names that a reported change uses."""
+    """Return the recipe of the card: its content, under the names that appear in reported changes."""
     settings: dict[str, Any] = {
         "description": card.description,
         "sensitive": card.sensitive,
@@ -191,7 +191,7 @@ def _build_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Show
 
 @dataclass(frozen=True)
 class _OpenedCard:
-    """A card to check: its folder, its receipt, and the content according to the current receipts."""
+    """A card to check: its folder, its receipt, and its expected content according to the current receipts."""
 
     directory: Path
     receipt: Receipt
@@ -291,7 +291,7 @@ def _describe_card(card: Card) -> croissant.Node:
         for artifact in card.artifacts
         for file in artifact.described
     ]
-    # do not name files of a sensitive dataset; describe its products as folders
+    # describe the products of a sensitive dataset as folders, because file names may reveal private data
     sets = [
         croissant.file_set_node(
             a.name,
@@ -429,5 +429,5 @@ def _describe_partitions(card: Card, artifact: CardArtifact) -> str | None:
 
 
 def _choose_fence(citation: str) -> str:
-    """Return a fence with more backticks than any run of them in the citation, which would otherwise end the block."""
+    """Return a code fence with more backticks than any run of backticks in the citation, so none ends the block."""
     return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", citation))])

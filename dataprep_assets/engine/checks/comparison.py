@@ -67,7 +67,7 @@ def compare_claims(files: WrittenFiles, receipt: Receipt) -> Iterator[str]:
 
 
 def compare_files(rebuilt_path: Path, stored_path: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the names of files that differ, each with a sentence.
+    """Yield the name of each file that differs, with a sentence that describes the difference.
 
     Args:
         rebuilt_path: The folder that the builder wrote.
@@ -90,7 +90,8 @@ def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
         return None
     if rebuilt_path.suffix == ".parquet":
         difference = compare_rows(rebuilt_path, stored_path)
-        # readers use statistics, which are not values, to filter; only files of the same writer must have equal bytes
+        # compare bytes as well, because readers filter by statistics, which are not values; files of different writers
+        # may have different bytes
         return (
             _first_byte(rebuilt_path, stored_path)
             if difference is None and _same_writer(rebuilt_path, stored_path)
@@ -169,7 +170,7 @@ def _read_table(path: Path) -> "pa.Table":
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             # read the table first, because accessing a damaged footer's metadata makes pyarrow abort the process
             table = file.read()
-            # a byte range that is used twice changes no value, so it needs its own check
+            # the comparison of values cannot detect a byte range that is used twice
             require_no_gaps(path, file.metadata)
             return table
     except (pa.ArrowException, OSError) as error:

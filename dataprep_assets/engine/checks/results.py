@@ -1,7 +1,7 @@
 """Current results of an artifact's checks.
 
-Results on partitions are the cached `verdicts`. Results on an unpartitioned artifact, and results of checks on all
-partitions together, are cached similarly (`.findings/<asset>.json`). These also depend on the declaration.
+Results for partitions are the cached `verdicts`. Results for an unpartitioned artifact, and results of checks on all
+partitions together, are cached in `.findings/<asset>.json`. These also depend on the declaration.
 
 Entry points: `read_known_results`, `read_check_facts`, `read_results`, `find_oldest`, `find_failed_checks`;
 `store_findings`.
@@ -38,7 +38,7 @@ NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # already
 def read_known_results(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
 ) -> dict[str | None, Verdict]:
-    """Return the current results on the given partitions and, under `None`, on the artifact as a whole."""
+    """Return the current results for the given partitions and, under `None`, for the artifact as a whole."""
     of_each, of_whole = _separate_checks(spec)
     verdicts: dict[str | None, Verdict] = {}
     # accept partial verdicts, because adding a check must not invalidate the results of the others
@@ -72,7 +72,7 @@ def _separate_checks(spec: ArtifactSpec) -> tuple[list[Check[Any]], list[Check[A
 def read_check_facts(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
 ) -> dict[str | None, dict[str, CheckFacts | None]]:
-    """Return each check that judges one of these partitions → its current result, or None.
+    """Return partition → name of each check of the partition → its current result, or None.
 
     For a partitioned artifact, the key `None` has the checks that judge all partitions together. Their blocking
     failures are also facts of each partition, because any partition may be the cause.
@@ -109,7 +109,10 @@ def _build_facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, Ch
 
 @dataclass(frozen=True)
 class UnpassedCheck:
-    """A check that did not pass. `blocks` if it blocks downstream artifacts. An empty sentence means not examined."""
+    """A check that did not pass. The sentence is empty if the check has not run.
+
+    `blocks` is whether the failure blocks downstream artifacts.
+    """
 
     sentence: str = ""
     blocks: bool = False
@@ -118,8 +121,8 @@ class UnpassedCheck:
 def read_results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, UnpassedCheck | None]:
     """Return the result of each check of an artifact in its current state, by name.
 
-    The result is None if the check passed, or if the declaration accepts its failure. A check without a result on one
-    of the partitions counts as not examined.
+    The result is None if the check passed, or if the declaration accepts its failure. A check that lacks a result for
+    any of the partitions counts as not run.
     """
     checks, accept = spec.checks, spec.declaration.accept
     try:
@@ -144,7 +147,7 @@ def find_oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
 
 
 def find_failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
-    """Return the blocking checks that an artifact of another dataset currently fails, according to cached verdicts.
+    """Return the names of the blocking checks that an artifact of another dataset currently fails.
 
     The cached records are read directly, because the artifact's spec is not known here.
     """
@@ -170,10 +173,10 @@ def store_findings(
     findings: Mapping[str, Finding],
     examined: Sequence[str | None] = (None,),
 ) -> None:
-    """Store the findings about an artifact as a whole, not about single partitions.
+    """Store the findings about an artifact as a whole.
 
-    If no check judges single partitions, they are stored only if all partitions were `examined`. `version` is the
-    version of the artifacts before they were examined (`verdicts.write_record`).
+    If no check judges single partitions, the findings are stored only if all partitions were `examined`. `version` is
+    the version of the artifacts before they were examined (`verdicts.write_record`).
     """
     _, checks = _separate_checks(spec)
     is_complete = bool(spec.partition_checks) or set(examined) >= set(spec.slots(store))

@@ -1,7 +1,7 @@
 """Differences between two locks: documents and tokens by split and source file, and changed artifacts with reasons.
 
-No data is read. Source files are compared by split and path, whichever shard they are in. So two corpora with
-different shards but the same documents have no different files.
+No data is read. Source files are compared by split and path, regardless of their shard. So two corpora with the same
+documents in different shards have no differing files.
 
 Entry points: `compare_locks`, `LockDifference.lines`, `LockDifference.to_json`.
 """
@@ -16,7 +16,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.planning.manifest import split_name
 
 _MAX_LINES = 20
-"""Maximum number of lines of one kind in the text output; the JSON has all."""
+"""Maximum number of lines of one kind in the text output; JSON has all lines."""
 
 _Files = Mapping[tuple[str, str], tuple[frozenset[str], LockCounts]]
 """Split and path → digests and counts. A file has several digests if it changed between reads of its parts."""
@@ -24,7 +24,7 @@ _Files = Mapping[tuple[str, str], tuple[frozenset[str], LockCounts]]
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedSource:
-    """A source file that differs: its counts before and after, or None if that lock lacks the file."""
+    """A source file that differs between two locks; its counts are None for a lock that lacks the file."""
 
     split: str
     file: str
@@ -157,7 +157,7 @@ def _file_line(source: ChangedSource, privacy: Privacy) -> str:
         del gains["tokens"]
     texts = []
     for noun, gain in gains.items():
-        # a hidden count keeps the plural noun
+        # use the plural for a hidden count, because a singular noun would reveal that it is one
         amount = privacy.public_count(abs(gain))
         texts.append(f"{'-' if gain < 0 else '+'}{amount} {noun.removesuffix('s') if amount == '1' else noun}")
     return f"{source.kind:<8} {source.file}: {', '.join(texts)}"

@@ -27,7 +27,7 @@ class Drift:
     Attributes:
         name: Its name without the dataset's.
         reason: One sentence.
-        is_obsolete: Whether it exists although no run would build it. Then it does not count as a difference.
+        is_obsolete: Whether it exists although no run would build it. Such an artifact does not count as a difference.
     """
 
     name: str
@@ -69,7 +69,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
 def find_recipe_drift(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock, only: Sequence[ArtifactSpec] | None = None
 ) -> Iterator[Drift]:
-    """Yield, in build order, the artifacts that would be built differently from the lock, as far as is known now.
+    """Yield, in build order, the artifacts that a run would build differently from the lock, as far as known now.
 
     Args:
         specs: The specs of the dataset.
@@ -165,7 +165,7 @@ class _PresentArtifacts:
         self._known: dict[ArtifactSpec, frozenset[str | None] | None] = {}
 
     def is_planned(self, spec: ArtifactSpec) -> bool:
-        """Return whether the artifacts of a spec are known, because the planning artifact matches the lock."""
+        """Return whether the artifacts of a spec are known: whether their planning artifact matches the lock."""
         if spec.partitions is not None and (planner := self._find_planner(spec.partitions)) is not None:
             return self._is_whole(planner)
         try:
@@ -215,7 +215,7 @@ class _PresentArtifacts:
 
 
 def _read_receipts(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
-    """Return the receipts of the artifacts; a damaged one counts as absent, because its artifact will be rebuilt."""
+    """Return the receipts of the artifacts; None for a damaged receipt, because its artifact will be rebuilt."""
     try:
         return store.receipts(artifacts)
     except IntegrityError:
@@ -263,7 +263,7 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
         else:
             stray_artifacts.append(verdict)
-    # the location may be the dataset's own folder, or a folder that contains it at any depth next to other folders
+    # the location may be the dataset's own folder, or a folder that contains the dataset's folder at any depth
     folder_counts = Counter(
         parent_folder for parent_folder, _, _, receipt in entries if receipt.dataset == lock.dataset
     )

@@ -1,11 +1,11 @@
 """The lock of a dataset: the key and the content of every artifact, sorted by name, and the recipes behind the keys.
 
 A lock is built only from receipts. So it can be read from a folder or a bucket as well as from its file, and two locks
-can be compared without the data. It contains no local path, host or time. The same dataset that was built on two
-machines with the same libraries has the same lock, byte for byte. A sensitive dataset's lock has digests instead of the
-names of source files.
+can be compared without the data. It contains no local path, host or time. If a dataset is built on two machines with
+the same libraries, the two locks are equal byte for byte. A sensitive dataset's lock has digests instead of the names
+of source files.
 
-An artifact in a folder is identified by its folder, so a second copy under another name is a separate artifact.
+An artifact in a folder is identified by its folder, so a second copy under a different name is a separate artifact.
 
 Entry points: `lock_dataset`, `build_lock`, `read_lock`, `encode_lock`, `Lock.reason`.
 """
@@ -39,7 +39,7 @@ SCHEMA = 2
 _FILE_NAME = re.compile(r"[./]")
 """Matches file names. Names without `.` and `/` (`tokenizer`, `listing`) reveal nothing and are not hidden."""
 _UNRELATED = ("dataprep-assets", "python")
-"""Versions in a receipt that do not affect bytes: of this project, only the version of a step does."""
+"""Versions in a receipt that do not affect bytes. If a change to this package affects bytes, a step's version changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class LockedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class LockEntry(RecipeInputs):
-    """One artifact of a lock. Its ingredients omit inputs of its own dataset, because the lock contains these.
+    """One artifact of a lock. Its ingredients omit inputs of its own dataset, because these have their own entries.
 
     Attributes:
         key: Digest of its recipe; None if its bytes contain a location (`ArtifactSpec.names_places`). These bytes
@@ -143,7 +143,7 @@ class LockEntry(RecipeInputs):
         )
 
     def difference(self, now: "LockEntry") -> str | None:
-        """Return the difference of another entry from this one, in one sentence; None if there is none."""
+        """Return how the entry `now` differs from this one, in one sentence; None if they are equal."""
         if self.content is None or now.content is None:  # one entry lacks the sources that are locations
             shared = {name: digest for name, digest in now.sources.items() if name in self.sources}
             change = self.change(replace(now, sources=shared))
@@ -173,7 +173,7 @@ def strip_row_range(name: str) -> str:
 
 
 def _source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
-    """Yield the source files of a shard. Some receipts list them in the fact `sources`, which may be something else."""
+    """Yield the source files of a shard; nothing if its receipt's fact `sources` does not list files."""
     lines = receipt.sources or receipt.facts.get("sources", ())
     for line in lines:
         if not isinstance(line, Mapping) or not {"file", "sha256", "rows_in"} <= line.keys():
@@ -187,7 +187,7 @@ def _source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """The lock of a dataset, see the module.
+    """The lock of a dataset.
 
     Attributes:
         dataset: The dataset's name.
@@ -226,7 +226,7 @@ class Lock:
         )
 
     def reason(self, name: str, now: LockEntry) -> str | None:
-        """Return the difference of an artifact from the entry with this name, in a sentence; None if there is none."""
+        """Return how `now` differs from the entry with this name, in one sentence; None if they are equal."""
         return self.artifacts[name].difference(now.hide_names() if self.is_hidden else now)
 
 
@@ -264,7 +264,7 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
                     f"{artifact}: removed while the dataset was being locked. Build it, then lock the dataset"
                 )
             entry = LockEntry.from_receipt(receipt)
-            # remove locations before names are hidden, because they are found by their sources' names
+            # remove locations before names are hidden, because the sources to remove are found by name
             entry = entry if spec.names_places is None else entry.without_location(spec.names_places)
             entries[lock_name(artifact)] = entry
     lock = Lock(dataset=declaration.dataset, artifacts={name: entries[name] for name in sorted(entries)})
@@ -307,7 +307,7 @@ def build_lock(receipts: Iterable[tuple[str, Receipt]], location: str, dataset: 
 
 
 def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
-    """Return the artifacts of a dataset that no run would build. Copies under another name are never among them.
+    """Return the artifacts of a dataset that no run would build, except copies under a different name.
 
     Partitions are judged by their consumers: if a finished artifact is built from some partitions of a split, the
     other partitions are obsolete. A name is obsolete if the dataset's card is newer and does not list it. A blend's
@@ -322,7 +322,7 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
     planned_names = frozenset(card.facts["planned"] if card is not None else ())
 
     def artifact_name(name: str) -> str:
-        """Return the artifact's name and split. Months and tasks have no split; the card lists these without one."""
+        """Return the artifact's name and split. Months and tasks have no split, so the card lists only their names."""
         kind, _, partition = name.partition("/")
         return kind if kind in planned_names else lock_name_of(kind, split_name(partition))
 

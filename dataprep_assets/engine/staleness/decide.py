@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 MISSING, DAMAGED, INPUT_CHANGED = "missing", "damaged", "input changed"
 CHECK_FAILED = "check failed"
-"""Kind of an artifact that matches its recipe but failed its own blocking check."""
+"""Kind of a decision: the artifact matches its recipe but failed its own blocking check."""
 UNREADABLE = "input unreadable"
-"""Kind of an artifact whose state is unknown, because an input or its storage cannot be read."""
+"""Kind of a decision: the artifact's state is unknown, because an input or its storage cannot be read."""
 
 
 class Action(Enum):
@@ -139,8 +139,8 @@ class PartitionFacts:
         inputs: Name of each input artifact → the causes of its staleness. A setting with the same name describes the
             content of the input.
         gains_input: Whether a stale input is a partition that it was not built from, so that it will certainly change.
-        checks: Each check of the partition → its valid result, or None.
-        since: Earliest time of results that count, in seconds since 1970.
+        checks: Name of each check of the partition → its valid result, or None.
+        since: Earliest time of a valid result, in seconds since 1970.
         events: Dagster's records; None if Dagster was not queried.
     """
 
@@ -162,12 +162,12 @@ class Decision:
 
     Attributes:
         action: The action.
-        kind: The kind in the module's table; empty to keep it.
+        kind: The kind in the module's table; empty for KEEP.
         reason: The reason in one sentence.
         causes: The changes that make a run build it, one line each, such as `rule short changed: words < 50 →
             words < 20`: its own changes, or otherwise the causes of changed inputs.
-        provisional: Whether it is stale only because of an input whose new content is unknown. It is kept if the input
-            does not change.
+        provisional: Whether it is stale only because of an input whose new content is unknown. It is kept if the
+            input's content does not change.
         same_content: Whether a rebuild is expected to have the content that its receipt records.
         checks: The blocking checks that failed.
         name: The artifact, or the asset if its partitions are not planned yet.
@@ -254,7 +254,7 @@ def _decisions_on_files(facts: PartitionFacts) -> Iterator[Decision]:
 
 
 def _find_causes(change: Change, facts: PartitionFacts) -> tuple[str, ...]:
-    """Return its own changes; otherwise the causes of changed inputs; otherwise the causes of any stale input."""
+    """Return the causes of a change: the artifact's own changes, or else those of changed, or else of stale inputs."""
     own_causes, input_causes = [], dict[str, None]()
     for cause in change.changes:
         name = re.split(r"[./]", cause.name, maxsplit=1)[0]

@@ -99,7 +99,7 @@ class HeldRetractions:
 
 
 def count_retracted_documents(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Mapping[str, int]:
-    """Return SHA-256 of a source file → number of its documents that finished artifacts dropped as retracted."""
+    """Return the SHA-256 of each source file → number of its documents that finished artifacts dropped as retracted."""
     drop_counts: dict[str, int] = {}
     for _, receipts in _receipts_by_artifact(specs, store):
         for file, drop_count in _count_dropped_rows(receipts).items():
@@ -148,7 +148,7 @@ def _receipts_by_artifact(
 
 
 def _count_dropped_rows(receipts: Iterable[Receipt]) -> dict[str, int]:
-    """Return SHA-256 of a source file → number of documents dropped as retracted, summed over partitions."""
+    """Return the SHA-256 of each source file → number of documents dropped as retracted, summed over partitions."""
     counts: dict[str, int] = {}
     for receipt in receipts:
         # shards of conversations, pairs and records list their files in the facts
@@ -263,7 +263,7 @@ class Rebuild:
     """Everything to build, in build order.
 
     Attributes:
-        works: The artifacts.
+        works: The artifacts to build.
         losses: Changes in dropped amounts, for steps that are cheap enough to forecast.
         due: The up-to-date artifacts whose checks must run, because they have no result or an old one.
         published: The publications that the next run replaces.
@@ -282,7 +282,7 @@ class Rebuild:
     def seconds(self) -> TimeRange:
         """Bounds of the time that a run is expected to take.
 
-        They differ by artifacts that may be kept or only checked, and by `untimed` steps.
+        The bounds differ if some artifacts may be kept or only checked, or if there are `untimed` steps.
         """
         if not self.works:
             return 0.0, 0.0
@@ -384,7 +384,7 @@ def _average_density(readings: Sequence[ReadCost]) -> float:
 
 
 def _measure_rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density: float) -> Rates:
-    """Return the rates of the current shards, planned or not."""
+    """Return the rates of all finished shards, including shards that are no longer planned."""
     source_bytes = tokens = 0
     seconds = 0.0
     # use one spec per name, because the store lists the partitions of all splits together
@@ -452,7 +452,7 @@ class _Forecast:
             if known_bounds is not None:
                 low, high = known_bounds
                 if low < high:
-                    # short builds of little data give no rate, so what more data adds is guessed
+                    # no rate can be derived from short builds of little data, so guess the time for additional data
                     high = min(high, low + guess[1])
                     low = min(max(low, guess[0]), high)
             for slot, size in zip(slots, sizes, strict=True):
@@ -474,7 +474,7 @@ class _Forecast:
 def _find_loss_changes(
     stale_slots: Iterable[Decision], view: ArtifactStore, store: ArtifactStore
 ) -> Iterator[LossChange]:
-    """Yield the changes in dropped amounts between finished partitions and the forecasts in the view."""
+    """Yield the changes in dropped amounts from the finished partitions to the forecast partitions in the view."""
     by_spec: dict[ArtifactSpec, set[str | None]] = {}
     for decision in stale_slots:
         if (
@@ -582,9 +582,10 @@ class _TokenEstimator:
         return self._sum_inputs(spec)
 
     def _sum_inputs(self, spec: ArtifactSpec) -> int | None:
-        """Return the sum over all inputs of an unpartitioned artifact; None unless all are known.
+        """Return the sum of the tokens of an unpartitioned artifact's inputs; None if any of them is unknown.
 
-        Also returns None if the inputs are different artifacts, as for a data card, because these repeat the tokens.
+        Also returns None if the inputs are different artifacts, as for a data card, because they contain the same
+        tokens.
         """
         total: int | None = None
         if len({source.name for source in spec.inputs}) != 1:

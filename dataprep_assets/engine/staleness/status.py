@@ -2,11 +2,11 @@
 
 Every artifact is compared with its receipt and with its recipe for finished inputs. The content of two kinds of stale
 inputs is known before a build. An input that its spec can forecast (a manifest from a listing, a snapshot from digests)
-is built in a scratch folder that overlays the store, and downstream artifacts are compared with it. A damaged input
-will have the content of its receipt again. Otherwise, the new content is unknown. Every downstream artifact is then
-stale and `provisional`, because it is kept if its input does not change.
+is built in a scratch folder that overlays the store, and downstream artifacts are compared with it. A damaged input is
+rebuilt with the content that its receipt records. Otherwise, the new content is unknown. Every downstream artifact is
+then stale and `provisional`, because it is kept if its input does not change.
 
-Entry points: `decide_dataset`, `stale` for a dataset; `decide_slots`, `decide_checks` for partitions of an artifact.
+Entry points: `decide_dataset`, `find_stale` for a dataset; `decide_slots`, `decide_checks` for some partitions.
 """
 
 import tempfile
@@ -69,7 +69,7 @@ def decide_dataset(
 def find_stale(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, *, verification: Verification | None = None
 ) -> Iterator[Decision]:
-    """Yield the decisions other than KEEP; none if all artifacts are up to date."""
+    """Yield the decisions on stale artifacts; nothing if all artifacts are up to date."""
     return (decision for decision in decide_dataset(specs, store, verification=verification) if decision.is_stale)
 
 
@@ -81,7 +81,7 @@ def decide_slots(
     verification: Verification | None = None,
     events: Events | None = None,
 ) -> dict[str | None, Decision]:
-    """Return the decision for each of these partitions and, under None, for all together. Their inputs must be built.
+    """Return the decision for each of these partitions and, under None, for all of them. Their inputs must be built.
 
     `verification` overrides the verification of the spec. Without `events`, Dagster's records are ignored.
     """
@@ -135,7 +135,7 @@ class _Survey:
             yield self._unplanned[spec]
             return
         if not spec.kept:
-            # a spec without files is up to date if the content of its inputs is
+            # a spec without files is up to date if its inputs have their final content
             decision = decide_action(PartitionFacts(**_input_facts(self._stale_input(self._open, spec, None))))
             if decision.is_stale:
                 self._unplanned[spec] = replace(decision, name=asset, spec=spec)
@@ -189,7 +189,7 @@ class _Survey:
             self._open.setdefault(spec, {})[slot] = decision
 
     def _gather_other_facts(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, PartitionFacts]:
-        """Return the facts other than those about files: for each partition and, under None, for the whole artifact."""
+        """Return all facts except those about files: for each partition and, under None, for the whole artifact."""
         checks = read_check_facts(spec, self._view, slots)
         events = {} if self._events is None else self._events.facts(spec, self._view, slots)
         oldest_time = spec.declaration.prove.earliest_valid_time(time.time())
@@ -222,7 +222,7 @@ class _Survey:
         known_inputs = {} if files.receipt is None else files.receipt.recipe.get("upstream", {})
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec) or source.partitions in (None, spec.partitions):
-                continue  # each partition depends on one fixed input partition, and an unpartitioned input is not new
+                continue  # such an input never gains a partition that this artifact was not built from
             if any(name.startswith(f"{source.name}/") for name in known_inputs):
                 names = {one.name.partition("/")[2] for one in self._open.get(source, {}).values()}
                 if names - known_inputs.keys():
@@ -251,7 +251,7 @@ class _Survey:
             return  # all downstream artifacts remain stale
 
     def _input_causes(self, spec: ArtifactSpec, slot: str | None) -> dict[str, tuple[str, ...]]:
-        """Return the name of each input of a slot → the causes of its staleness; empty if it is current."""
+        """Return the name of each input of a slot → the causes of its staleness; no causes if it is current."""
         causes: dict[str, tuple[str, ...]] = {source.name: () for source in spec.inputs}
         for stale_input in self._stale_inputs(self._stale, spec, slot):
             if stale_input.spec is not None:
@@ -269,7 +269,7 @@ class _Survey:
     ) -> Iterator[Decision]:
         """Yield the decision on each input of a slot that is in `candidates`.
 
-        If both have the same partitions, only the same partition counts; otherwise, any partition counts.
+        If the input has the same partitions, only the partition with the same key counts; otherwise, any partition.
         """
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec):

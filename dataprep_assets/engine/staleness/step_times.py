@@ -30,7 +30,7 @@ _SIMILAR = 1.5
 _FIXED_SECONDS = 0.3
 """Time of a step that reads almost nothing: its start, records and checks (0.1 to 0.6 s)."""
 _RATED_SECONDS = 10.0
-"""Shortest build from which a rate is derived. The time of a shorter one hardly depends on its size."""
+"""Shortest build from which a rate is derived. The time of a shorter build hardly depends on its size."""
 _Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _FILE = TypeAdapter(dict[str, list[tuple[_Size, _Seconds]]])
@@ -53,7 +53,8 @@ class StepTimes:
 
         The bounds are equal, unless all builds were much smaller and too short to derive a rate.
 
-        For a dataset that was never built, other datasets of its kind are used; for an unknown size, the largest build.
+        For a dataset that was never built, builds of other datasets of its kind are used. For an unknown size, the size
+        of the largest build is used.
         """
         builds = self._builds.get(_step_key(declaration, step)) or [
             build
@@ -104,8 +105,8 @@ def _is_similar_size(size: float, other_size: float) -> bool:
 def estimate_seconds(builds: Sequence[Build], size: float | None) -> TimeRange:
     """Return bounds of the time of a build of this size, interpolated between known sizes.
 
-    Outside of them, time is a fixed part and a part proportional to the size. A larger build than short known ones
-    takes between their time and the time at their rate.
+    Beyond the known sizes, the time is a fixed part plus a part proportional to the size. If the size is larger than
+    all known builds and these were short, the bounds are their time and the time at their rate.
     """
     sizes = [build_size for build_size, _ in builds]
     if size is None:
@@ -127,9 +128,9 @@ def estimate_seconds(builds: Sequence[Build], size: float | None) -> TimeRange:
 
 
 def _estimate_typical_seconds(builds: Sequence[Build], size: float) -> float:
-    """Return the median time of builds of similar sizes, scaled to this size; of two builds, the shorter one.
+    """Return the median time of builds of similar sizes, scaled to this size; of two times, the shorter one.
 
-    The longer one may have been on a loaded machine, or the first run, which creates Dagster's instance.
+    The longer time may come from a loaded machine, or from the first run, which creates Dagster's instance.
     """
     return median_low(
         seconds * size / build_size for build_size, seconds in builds if _is_similar_size(build_size, size)
@@ -137,7 +138,7 @@ def _estimate_typical_seconds(builds: Sequence[Build], size: float) -> float:
 
 
 def build_size_function(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:
-    """Return a function that returns the size of partitions of an artifact; None if they are not planned yet.
+    """Return a function that returns the size of an artifact's partitions, or None if they are not planned yet.
 
     An artifact without partitions has the size of the partitions that it is built from.
     """

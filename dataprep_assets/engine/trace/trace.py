@@ -112,9 +112,9 @@ class SourceBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class TracedMessage:
-    """A message of the conversation: its index, from 0, and its role; both None for the template's own text.
+    """A message of the conversation: its index, from 0, and its role; both are None for the template's own text.
 
-    `token` is the position in the row that was asked for; None if the message was.
+    `token` is the queried position in the row; None if the query was for a message.
     """
 
     index: int | None = None
@@ -126,7 +126,7 @@ class TracedMessage:
         return subject + ("the template's own text" if self.index is None else f"message {self.index} ({self.role})")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain builtins: `message`, and `token` if the question has one."""
+        """Return plain builtins: `message`, and `token` if a token was queried."""
         token = {} if self.token is None else {"token": self.token}
         return {**token, "message": {"index": self.index, "role": self.role}}
 
@@ -142,8 +142,8 @@ class Trace:
         file: Its source file, as named in the manifest.
         row: Its row in this file, from 1.
         tokens: Number of its tokens.
-        places: Where these tokens are stored; for a message, where its tokens are.
-        text: The decoded tokens, for a message its own; None for sensitive data, or if not requested.
+        places: The places of these tokens; for a message, the places of the message's tokens.
+        text: The decoded text of the document or message; None for sensitive data, or if not requested.
         source_bytes: The bytes of the row in the source file; None if not requested (`Tracer.source_bytes`).
         message: The message of a query for a message, or for a token of a conversation's row.
     """
@@ -215,7 +215,7 @@ def _format_number(value: int | list[int]) -> str:
 
 
 class Tracer(ABC):
-    """Finder of documents in one dataset. Opening it reads receipts; files are mapped when a question needs them.
+    """Finder of documents in one dataset. Opening it reads receipts; files are mapped when a query needs them.
 
     `notes` names the artifacts that contain documents but could not be opened, with the reasons.
     """
@@ -224,9 +224,9 @@ class Tracer(ABC):
 
     @abstractmethod
     def find(self, question: TraceQuery, *, decode: bool = True) -> list[Trace]:
-        """Return the documents that match a question, in stream order, with their texts if `decode`.
+        """Return the documents that match a query, in stream order, with their texts if `decode`.
 
-        Raises NotFoundError if no document matches, ConfigError for a question that this dataset cannot answer.
+        Raises NotFoundError if no document matches, and ConfigError for a query that this dataset does not support.
         """
 
     def source_bytes(self, trace: Trace) -> SourceBytes | None:
@@ -238,7 +238,7 @@ class Tracer(ABC):
 
 
 def trace_documents(tracer: Tracer, *, decode: bool = True, **question: Any) -> list[Trace]:
-    """Return every document that matches a question: `trace(tracer, token=123, split="train")`.
+    """Return every document that matches a query: `trace_documents(tracer, token=123, split="train")`.
 
     Args:
         tracer: The tracer of the dataset.

@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
 
 
 def parse_duration(duration: str) -> int | None:
-    """Return the seconds of a duration such as `10m`, `36h`, `2d`; None for anything else."""
+    """Return the seconds of a duration such as `10m`, `36h` or `2d`; None if the text is not a duration."""
     match = _DURATION.fullmatch(duration)
     return int(match[1]) * _SECONDS[match[2]] if match else None
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 _CUTOFF, _SURE = 0.6, 0.85
-"""Minimum similarity (difflib's) of a suggested name: in the same block, and elsewhere."""
+"""Minimum similarity, as measured by `difflib`, of a name that is suggested from the same block or from elsewhere."""
 
 
 def find_nearest(name: str, known_names: Sequence[str], *, cutoff: float = _CUTOFF) -> str | None:

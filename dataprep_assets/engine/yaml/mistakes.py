@@ -3,8 +3,8 @@
 `read_documents` parses a file and refuses texts that YAML parsers accept or report badly (tabs, duplicate keys).
 `describe_mistakes` turns each validation error of a component's model into one line.
 
-PyYAML parses a text in steps, and builds its tree by recursion in C, which is not bounded. A few lines can expand to
-billions of values, or crash the process. Therefore the steps are bounded before the tree is built.
+PyYAML parses a text into events, and builds the tree from them by unbounded recursion in C. A few lines can expand to
+billions of values, or crash the process. Therefore the events are checked against bounds before the tree is built.
 """
 
 import os
@@ -226,7 +226,7 @@ def _unclosed_quote_line(text: str, last: int) -> int | None:
 
 
 def wrap_json(path: Path, text: str, value: Any) -> Document:
-    """Return a JSON file that a declaration names as a document whose `attributes` are its parsed `value`.
+    """Return a document for a JSON file that a declaration names; its `attributes` are the parsed `value`.
 
     Nearly all JSON is YAML, whose parser provides the lines. Mistakes have no line in JSON that is not YAML (a tab, an
     escaped slash), and in texts of more than 1 MiB, whose tree may take a thousand times their size.
@@ -389,15 +389,15 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
 
 
 def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]", attributes: Any) -> bool:
-    """Return whether an error is of a member of a union for which a block was not written.
+    """Return whether an error comes from a member of a union that the block was not written for.
 
-    A short form rejects the block as such, and a model has other keys than the block. The member for which it was
-    written reports the actual mistake.
+    Such a member is a short form, which rejects every block, or a model with different keys. The member that the block
+    was written for reports the actual mistake.
     """
     value, loc = attributes, details["loc"]
     for depth, member in enumerate(loc):
         if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
-            # whether a block lacks a model's keys or has unknown ones
+            # member → whether the block lacks keys of the member's model or has keys that it does not know
             is_unfit: dict[str | int, bool] = {}
             for error in errors:
                 if error["loc"][:depth] == loc[:depth] and len(error["loc"]) > depth + 1:
@@ -412,7 +412,7 @@ def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]
 
 
 def _describe_unset_variable(document: Document, line: int, details: "ErrorDetails") -> str | None:
-    """Return the message for a key whose value is an unset environment variable; None if there is another reason."""
+    """Return the message for a key whose value is an unset environment variable; None for a different mistake."""
     if details["input"] is not None or not line or not document.path.is_file():
         return None
     lines = document.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1 : line]
@@ -636,7 +636,7 @@ def _find_mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_unset_variables(tree: "nodes.Template") -> Sequence[str]:
-    """Return the unset environment variables whose use in a template does not yield a value."""
+    """Return the unset environment variables that a template uses inside a text, or without a default (`env('X')`)."""
     from jinja2 import nodes
 
     def variable(node: nodes.Node, name: object) -> list[str]:
@@ -646,7 +646,7 @@ def _find_unset_variables(tree: "nodes.Template") -> Sequence[str]:
 
     outputs = [node for output in tree.find_all(nodes.Output) for node in output.nodes]
     names = []
-    if len(outputs) > 1:  # a single expression may render to None, which the key's own validation reports
+    if len(outputs) > 1:  # a single expression may give None, which the key's own validation reports
         names += [
             n
             for output_node in outputs
