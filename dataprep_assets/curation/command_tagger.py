@@ -32,7 +32,7 @@ class CommandTagger(ExternalTagger):
 
     Attributes:
         command: Its words.
-        declared: The user's version of it.
+        declared: The version that the user declared.
         folder: The working directory.
         seconds: Time limit per shard.
         files: Patterns of the files that are part of its version, as absolute paths.

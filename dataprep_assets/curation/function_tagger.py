@@ -183,7 +183,7 @@ def _read_below(root: Path) -> Iterator[set[Path]]:
 def _is_data(path: Path, root: Path) -> bool:
     """Return whether a file is the project's own data.
 
-    Code, hidden files, and files of an environment in the project's folder are not.
+    Code, hidden files, and files of an environment in the project's folder are not data.
     """
     hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
     return not hidden and path.suffix not in _CODE and path.is_file() and is_of_project(path)

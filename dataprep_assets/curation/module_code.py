@@ -129,7 +129,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def digest_file(path: Path) -> str:
-    """Return the digest of a file's bytes, read again only if the file was modified."""
+    """Return the digest of a file's bytes. The file is read again only if it was modified."""
     stat = path.stat()
     return _bytes_digest(path, stat.st_mtime_ns, stat.st_size)
 

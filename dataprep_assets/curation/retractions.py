@@ -195,7 +195,7 @@ def hash_id_of(value: str, ids: DocumentIds) -> str:
 
 
 def are_listed(ids: NDArray[np.uint64], listed_hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return which of these ids are in the sorted array `listed_hashes`: shape ``(ids,)``."""
+    """Return a mask of the ids that are in the sorted array `listed_hashes`: shape ``(ids,)``."""
     if not len(listed_hashes):
         return np.zeros(len(ids), np.bool_)
     is_listed: NDArray[np.bool_] = (

@@ -153,7 +153,7 @@ def _translate_token(token: tokenize.TokenInfo) -> str:
 
 
 def _tagger_advice(column: str) -> str:
-    """Return which built-in tagger has a column; empty if none has it."""
+    """Return advice to add the built-in tagger that has a column; empty if no tagger has it."""
     from dataprep_assets.curation.taggers import TAGGERS
     from dataprep_assets.curation.tagging import load_tagger
 
@@ -374,7 +374,7 @@ def _with_article(kind: str) -> str:
 
 
 def match_rules(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[np.bool_]]:
-    """Return, for each rule, the rows of a table for which its expression is true: shape `(rows,)`."""
+    """Return rule → mask of the rows of a table for which its expression is true: shape `(rows,)`."""
     from pyarrow import acero
 
     # Null counts as false, so `keep` drops such a row and `drop` keeps it.

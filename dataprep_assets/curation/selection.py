@@ -110,14 +110,14 @@ class Selection:
         return SelectedDocuments(documents=documents, dropped=drop_counts, retracted=retracted_hashes)
 
     def are_listed(self, documents: FileDocuments) -> NDArray[np.bool_]:
-        """Return which documents are on the retraction list: shape `(documents,)`."""
+        """Return a mask of the documents that are on the retraction list: shape `(documents,)`."""
         if not len(self.retracted):
             return np.zeros(len(documents.texts), np.bool_)
         assert documents.ids is not None, "documents without ids cannot be removed"
         return np.isin(documents.ids, self.retracted)
 
     def explain_refusal(self, block: Block) -> str | None:
-        """Return why the only record of a block is not a document, in words; None if it may be one."""
+        """Return, in words, why the only record of a block does not become a document; None if it may become one."""
         if block.bad:
             return describe_bad_reason(str(block.bad[0]))
         return next((describe_reason(reason) for reason in self.select(block).dropped), None)

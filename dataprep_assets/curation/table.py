@@ -178,7 +178,7 @@ class DocumentBatch:
         return replace(self, rows=rows, good=good, texts=[text_of[indices[number]] for number in good])
 
     def row(self, text: int) -> int:
-        """Return the row of the source file, from 1, that contains one of the texts."""
+        """Return the row number in the source file, from 1, of the text with this index."""
         number: int = self.rows["row"][self.good[text]]
         return number
 
@@ -371,7 +371,7 @@ class ParquetRowWriter:
 
 
 def read_joined_tables(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator["pa.Table"]:
-    """Yield the rows of several files of one table, each with a part of its columns, in pieces of a row group.
+    """Yield the rows of a table whose columns are divided among several files, in pieces of at most one row group.
 
     Args:
         paths: The files.

@@ -57,9 +57,9 @@ class Tagger(ABC):
         return False
 
     def missing_reason(self) -> str | None:
-        """Return a sentence if the tagger is not found before it is called.
+        """Return a sentence if the tagger cannot be found without calling it; otherwise None.
 
-        It may still exist on another machine or at import.
+        A tagger that is not found may still exist on another machine, or after the module is imported.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""Hashes of runs of words: from each word, the shortest run of a given weight, in all texts at once.
+"""Hashes of runs of words, for all texts at once. From each word on, the shortest run of a given weight is hashed.
 
 A word weighs 1. A letter of a script without spaces weighs less, because several letters form a word. It weighs two
 thirds in Chinese and Japanese, and one third in Thai, Lao, Burmese and Khmer. Runs of a weight thus have similar
@@ -109,7 +109,7 @@ class HashedWords:
         return mix_bits((self._sums[stops] - self._sums[starts]) * inverse[starts])
 
     def find_runs_of_weight(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return start and stop of the shortest run of this weight from each word on; runs do not cross texts."""
+        """Return the start and stop of the shortest run of this weight from each word on; runs do not cross texts."""
         words = len(self.hashes)
         if self.weights is None:
             stops = np.arange(words) + count_words(weight)
@@ -126,8 +126,8 @@ class HashedWords:
             hashes = self.hash_runs(starts, stops)
             indices = known_hashes.find_candidates(hashes)
             return starts[indices], hashes[indices]
-        # The result is the same as by `find_runs_of_weight` and `hash_runs`, but only the few known runs are checked
-        # for the text's end.
+        # This gives the same result as `find_runs_of_weight` and `hash_runs`. It is faster, because only the few known
+        # runs are checked for crossing the end of a text.
         length, words = count_words(weight), len(self.hashes)
         if words < length:
             return np.empty(0, np.int64), np.empty(0, np.uint64)
@@ -143,7 +143,7 @@ class HashedWords:
 
 
 class KnownHashes:
-    """Some hashes, and a table of their lowest bits, which excludes most other hashes without a search."""
+    """A set of hashes, with a table of their lowest bits that excludes most other hashes without a search."""
 
     def __init__(self, hashes: NDArray[np.uint64]) -> None:
         """Store hashes, which must be in increasing order."""

@@ -138,12 +138,12 @@ class DecontaminateDeclaration(DeclarationModel):
 
     @property
     def share(self) -> float:
-        """Minimum share of an item's n-grams for which a document contains the item."""
+        """Minimum share of an item's n-grams in a document that counts as containing the item."""
         return 0.5 if self.containment is None else self.containment
 
     @property
     def least_covered(self) -> float:
-        """Minimum share of a set's items that are searched for."""
+        """Minimum share of a set's items that must be searchable."""
         return 0.9 if self.coverage is None else self.coverage
 
     @property

@@ -22,7 +22,7 @@ from dataprep_assets.sources.readers.rows import read_rows
 MAX_BYTES = 16 << 20
 """Maximum size of an item. The longest items, questions about whole books, have a tenth of this size."""
 MAX_CHARACTERS = 64 << 20
-"""Maximum number of characters of all items of a set. A worker keeps their hashes in memory, ten times this size."""
+"""Maximum number of characters of all items of a set. A worker needs ten bytes of memory per character for hashes."""
 _TOKENS = 10
 """Maximum number of choices in a list. A longer list of texts without white space is one tokenized text."""
 _IDENTIFIER = re.compile(r"[!-~]*")
@@ -85,7 +85,7 @@ class BenchmarkSet:
 
     @property
     def key(self) -> str:
-        """Name used in messages."""
+        """The name for messages."""
         return f"decontaminate.sets.{self.name}"
 
     @property
@@ -151,7 +151,7 @@ class BenchmarkSet:
 
 
 def _find_texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tuple[str, str, bool]]:
-    """Yield the texts of a field: place, text, and whether it is one of several."""
+    """Yield each text of a field with its place, and with whether it is one of several texts."""
     if isinstance(value, str):
         if value.strip():
             yield place, value, alternative

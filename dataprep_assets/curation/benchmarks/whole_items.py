@@ -2,8 +2,8 @@
 
 A single short text occurs in many documents. Together, short texts identify the item, in any order and with any
 letters, numbers or bullets between them. A document contains the item if it has enough of these texts, word by word,
-close to each other. Enough means at least `min_words` words, or all words if the texts have fewer. The question or all
-choices must be among them.
+close to each other. Enough means at least `min_words` words, or all words if the texts have fewer. The found texts must
+include the question, or else all other texts.
 
 Candidates are found by anchors. The anchor of a text is its rarest short run of words. Where a document contains an
 anchor, the surrounding words are compared.
@@ -27,10 +27,10 @@ _MOST = 64
 _INSTRUCTION, _SHARED = 0.1, 3
 """Minimum share of a set's items, and number of items, that make a text an instruction instead of a question."""
 _AROUND = 24
-"""Compared words around an item, in addition to twice its own: letters of choices, `Question`, `Answer`."""
+"""Number of additional words to compare, beyond twice an item's own: letters of choices, `Question`, `Answer`."""
 
 ShortItem = tuple[ItemText, str, int, int]
-"""A text that is too short by itself: the part, its words joined by blanks, their weight, their number."""
+"""A text that is too short to search for by itself: the part, its words joined by blanks, their weight and number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class WholeItem:
 
 
 def build_whole_item(name: str, short: Sequence[ShortItem], ngram: int, min_words: int) -> WholeItem | None:
-    """Return the whole of an item; None if it has fewer than two short texts, or fewer words than an n-gram.
+    """Combine an item's short texts; return None for fewer than two texts, or fewer words than an n-gram.
 
     Args:
         name: The item's name.
@@ -134,7 +134,7 @@ class WholeItemIndex:
 
 
 def _group_items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
-    """Return, for the hash of each anchor, the numbers of the items with a text whose rarest run it is."""
+    """Return the hash of each anchor → the numbers of the items with a text whose rarest run is this anchor."""
     having: dict[str, list[int]] = defaultdict(list)
     for item, number in zip(wholes, numbers, strict=True):
         for joined_text in item.joined:

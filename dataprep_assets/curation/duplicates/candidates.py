@@ -167,7 +167,7 @@ class CandidateOrder:
     ranks: Callable[[Nodes], Nodes]
 
     def are_from_others(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
-        """Return whether documents belong to a different dataset, in the shape of `nodes`."""
+        """Return a mask of the documents of different datasets, in the shape of `nodes`."""
         if not self.theirs.any():
             return np.zeros(nodes.shape, np.bool_)
         is_theirs: NDArray[np.bool_] = self.theirs[documents.shard_of(nodes)]
@@ -179,8 +179,8 @@ class CandidateOrder:
         Args:
             documents: All documents.
             nodes: Some of the documents, including every document that has the digest of one of them.
-            one_group: Whether all splits are one group. Otherwise they are only for digests that a different dataset
-                has.
+            one_group: Whether all splits are one group. Otherwise, they are one group only for digests that a different
+                dataset also has.
         """
         if one_group:
             return np.zeros(len(nodes), np.uint64)
@@ -191,13 +191,13 @@ class CandidateOrder:
             order = np.lexsort((digests[:, 1], digests[:, 0]))
             starts, ends = find_runs(digests[order])
             with_theirs = np.repeat(np.logical_or.reduceat(is_from_others[order], starts), ends - starts)
-            # A number of its own for the group of other datasets, whose documents may represent documents of any
-            # split.
+            # Use a separate number for the group of other datasets, because their documents may represent documents of
+            # any split.
             groups[order[with_theirs]] = len(self.split)
         return groups
 
     def compared_mask(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which candidate pairs are compared: ``(pairs,)``."""
+        """Return a mask of the candidate pairs to compare: ``(pairs,)``."""
         is_from_others = self.are_from_others(documents, pairs)
         if self.across:
             return np.logical_not(is_from_others[:, 0] & is_from_others[:, 1])
@@ -215,13 +215,13 @@ class CandidateOrder:
 
 
 def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: CandidateOrder) -> NDArray[np.int64]:
-    """Return the candidate pairs, that is, documents that share a band.
+    """Return the candidate pairs, that is, pairs of documents that share a band.
 
     The shape is ``(pairs, 2)``. Each pair occurs once, with the smaller number first.
 
-    For a band that more than `FULL` documents share, not all pairs are built. Each of its documents is compared with
-    the `FIRST` documents. Documents that also share the next band are compared in the same way. The pairs therefore
-    depend only on the documents and their ranks, and their number grows linearly with the number of documents.
+    For a band that more than `FULL` documents share, not all pairs are built. Each of these documents is paired with
+    the `FIRST` ones. Documents that also share the next band are paired in the same way. The pairs therefore depend
+    only on the documents and their ranks, and their number grows linearly with the number of documents.
 
     Args:
         documents: All documents.

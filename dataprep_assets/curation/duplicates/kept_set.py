@@ -1,11 +1,11 @@
 """The kept documents: no two of them are duplicates, and every removed document duplicates a kept one.
 
 The verified graph has an edge between documents whose shingle sets have at least the declared Jaccard similarity.
-Documents are decided in order of priority; a document is kept unless it has an edge to a kept one. This is the
-lexicographically first maximal independent set. It depends only on the documents and their priorities, not on the order
-of files, the number of shards, or the number of appends.
+Documents are decided in order of priority; a document is kept unless it has an edge to a kept document. The kept
+documents are the lexicographically first maximal independent set. They depend only on the documents and their
+priorities, not on the order of files, the number of shards, or the number of appends.
 
-An edge matters only if its first document is kept. Pairs are therefore compared in that order, and only until a
+An edge matters only if its first document is kept. Pairs are therefore compared in order of priority, and only until a
 document is removed. Among a thousand versions of a page, each is compared only with the kept version. Pairs that were
 compared in an earlier run are not compared again (`ComparedPairs`).
 
@@ -35,7 +35,7 @@ from dataprep_assets.curation.duplicates.words import mix_bits
 
 @dataclass(frozen=True, kw_only=True)
 class ShardOrder:
-    """The values that determine the priority of the rows of a shard.
+    """The values that determine the priorities of a shard's rows.
 
     Attributes:
         split: Number of its split, in declaration order.
@@ -56,7 +56,7 @@ class ShardOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class Priority:
-    """The priority of documents: other datasets, later splits if `by_split`, age or value, text digest, position."""
+    """The sort order of documents: other datasets first, later splits if `by_split`, age or value, digest, position."""
 
     documents: CandidateSet
     shards: Sequence[ShardOrder]
@@ -117,7 +117,7 @@ class ComparedPairs:
 
     @classmethod
     def from_pairs(cls, pairs: NDArray[np.uint64]) -> Self:
-        """Build from pairs in any order, possibly with repetitions."""
+        """Return the compared pairs, given in any order and possibly with repetitions."""
         unique_pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
         return cls(unique_pairs[np.argsort(_pair_key(unique_pairs[:, 0], unique_pairs[:, 1]), kind="stable")])
 
@@ -132,7 +132,7 @@ class ComparedPairs:
         low, high = np.minimum(first_nodes, second_nodes), np.maximum(first_nodes, second_nodes)
         keys = _pair_key(self.pairs[:, 0], self.pairs[:, 1])
         indices = np.minimum(np.searchsorted(keys, _pair_key(low, high)), len(keys) - 1)
-        # on a key collision, the pair is only compared again
+        # a collision of keys is harmless, because the pair is then compared again
         is_same = (self.pairs[indices, 0] == low) & (self.pairs[indices, 1] == high)
         return np.where(is_same, indices, -1)
 
@@ -236,7 +236,7 @@ def _find_copies(
 ) -> tuple[NDArray[np.bool_], Nodes, Nodes]:
     """Return a mask of the first document of each digest, the copies, and the first document of each copy.
 
-    Without a single group for all splits, each split has its own first document, unless a different dataset has one.
+    Unless `one_group`, each split has its own first document of a digest that no other dataset has.
     """
     leaders = documents.taken.copy()
     copies, copy_leaders = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -284,7 +284,7 @@ class _KeptQuery:
                 self._across += [(one, other, 1.0) for one, other in combinations(nodes[start:end].tolist(), 2)]
 
     def decide_pairs(self, pairs: NDArray[np.int64]) -> None:
-        """Decide about all documents of some pairs."""
+        """Decide which documents of these pairs are kept."""
         if not len(pairs):
             return
         nodes = np.unique(pairs)

@@ -3,10 +3,10 @@
 A sample of a dataset's texts is edited at known rates: words are replaced, dropped or swapped, paragraphs reordered,
 boilerplate added, and case or Unicode form changed. The Jaccard similarity of each pair is computed from its shingles,
 so the S-curve gives the expected recall per pair. Hard negatives only look similar: different texts under one license,
-forms with other values, a text in two languages. The same verification distinguishes them.
+forms with other values, a text in two languages. The comparison of shingles rejects them.
 
-The translations are invented for this project. Every pair of languages of a text is a hard negative. Its names, numbers
-and codes are equal, so a method that compares too little of a text would report versions of one page.
+The translations were written for this project. Every pair of translations of a text is a hard negative. Their names,
+numbers and codes are equal, so a method that compares too little of a text would report them as duplicates.
 
 Entry points: `plant_pairs`, `PlantedPairs`.
 """

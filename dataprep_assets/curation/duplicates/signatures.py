@@ -1,4 +1,4 @@
-"""Signatures of a shard's documents: the data needed to find its duplicates, without its texts.
+"""Signatures of a shard's documents: the data from which duplicates are found without reading the texts.
 
 A folder of little-endian arrays (docs/formats/signatures.md). Rows are the rows of the document table:
 
@@ -93,7 +93,7 @@ def read_library_version() -> str:
 
 
 class Signer:
-    """Computation of text signatures."""
+    """Calculator of text signatures."""
 
     def __init__(self, settings: SignatureSettings) -> None:
         """Store the settings. Raises ConfigError if the required library is not installed."""

@@ -83,7 +83,7 @@ def is_unspaced(character: str) -> bool:
 
 
 def has_unspaced(text: str) -> bool:
-    """Return whether a text may contain such a letter."""
+    """Return whether a text may contain a letter of a script without spaces between words."""
     return _MAY_BE_UNSPACED.search(text) is not None
 
 
@@ -124,7 +124,7 @@ def normalize_text(text: str) -> str:
 
 
 class WordHashes(dict[str, int]):
-    """Cache of the 64-bit hash of each word, keyed if there is a key."""
+    """Cache of the 64-bit hash of each word. The hashes are keyed if there is a key."""
 
     def __init__(self, key: bytes | None) -> None:
         super().__init__()

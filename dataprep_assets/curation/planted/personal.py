@@ -58,7 +58,7 @@ _NEGATIVES = {
 
 def yield_cases() -> Iterator[Case]:
     """Yield the cases."""
-    # The seed is text, because its numbers are the same in every process, unlike Python's hash of a text.
+    # A text as the seed gives the same numbers in every process, because `Random` does not use its `hash()`.
     rng = Random("dataprep-assets planted personal data 1")
     for column, forms in _FORMS.items():
         for form, pattern in forms.items():

@@ -1,7 +1,7 @@
-"""The language of a document, by py3langid, whose wheel contains the model and only needs numpy (the extra `language`).
+"""The language of a document, as detected by py3langid (the extra `language`), whose wheel contains the model.
 
 Only the first characters are used, because a multilingual document has no single language, and reading the whole text
-would cost more than all other taggers.
+would cost more than all other taggers together.
 """
 
 from functools import cache

@@ -39,7 +39,8 @@ SCHEMA = 2
 _FILE_NAME = re.compile(r"[./]")
 """Matches file names. Names without `.` and `/` (`tokenizer`, `listing`) reveal nothing and are not hidden."""
 _UNRELATED = ("dataprep-assets", "python")
-"""Versions in a receipt that do not affect bytes. If a change to this package affects bytes, a step's version changes."""
+"""Versions in a receipt that do not affect bytes. A change to this package that affects bytes changes a step's
+version."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,8 @@ Locate = Callable[[DocumentSpan], Iterable[TokenRange]]
 """Function that finds the places of a document in one artifact; none if the artifact contains no part of it."""
 
 OpenPlaces = Callable[[ArtifactStore, Mapping[str, Receipt]], Locate]
-"""Function that opens an artifact for `Locate`, given the store and the receipts of the token bins' shards. These are by
-partition and in stream order, and documents are numbered in them. Raises MissingArtifactError if the artifact does not
-exist, and IntegrityError if it was built from different shards."""
+"""Function that opens an artifact for `Locate`, given the store and the receipts of the token bins' shards.
+
+The receipts are by partition and in stream order, and documents are numbered in these shards. Raises
+MissingArtifactError if the artifact does not exist, and IntegrityError if it was built from different shards.
+"""
