@@ -43,7 +43,7 @@ class TokenizerBundle:
         directory: The folder.
         name: The common name (`qwen3`).
         revision: The commit on the Hugging Face Hub, if any.
-        structure: Contents of tokens that a chat template writes, and that are special even without the flag.
+        structure: Contents of tokens that a chat template writes and that count as special even without the flag.
         settings: The settings in the folder.
     """
 
@@ -141,7 +141,7 @@ class TokenizerBundle:
 
     @cached_property
     def _vocabulary(self) -> dict[str, int]:
-        """The id of every token, from the file if it determines them, otherwise from the library."""
+        """The id of every token, from the file if it determines the ids, otherwise from the library."""
         vocab = self.definition.ids
         if vocab is None:
             vocab = self._reference.vocabulary()
@@ -154,7 +154,7 @@ class TokenizerBundle:
         return vocab
 
     def _find_id(self, content: str) -> int | None:
-        """Return the id of the token with exactly this content; None if there is none."""
+        """Return the id of the token with exactly this content; None if there is no such token."""
         return self._vocabulary.get(content)
 
     @cached_property
@@ -170,7 +170,7 @@ class TokenizerBundle:
     def token(self, content: str, *, key: str) -> SpecialToken:
         """Return the token with exactly this content.
 
-        Raises TokenizerError with the configuration `key` that refers to the token.
+        Raises TokenizerError if there is no such token. `key` is the declaration's key for the token, for messages.
         """
         if (token_id := self._find_id(content)) is None:
             raise TokenizerError(
@@ -304,13 +304,13 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
 class LiteralFinder:
     """Finder of texts that contain one of a set of literals.
 
-    Special tokens share their first two characters (`<|`). A search for the rarer one, at memory speed, rules out most
-    documents. Only texts that contain both are matched with the full pattern.
+    Special tokens share their first two characters (`<|`). A fast search for the rarer character rules out most
+    documents. Only texts that contain both characters are matched with the full pattern.
     """
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         prefixes = sorted({literal[:2] for literal in literals if literal})
-        # the rarer character of the two: the last one that is neither letter nor digit, else the first one
+        # the rarer of the two characters: the last one that is neither a letter nor a digit, or else the first one
         self._begins = tuple(
             (next((character for character in reversed(prefix) if not character.isalnum()), prefix[0]), prefix)
             for prefix in prefixes

@@ -35,9 +35,10 @@ from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion
 
 # Documents on which tokenizer engines are known to differ.
 #
-# They are generated, not collected: white-space runs, normalization, combining marks, scripts, emoji sequences, digits,
-# contractions, literal special tokens, long words without a space, and some characters of each Unicode version since
-# 10.0, which an engine's tables may or may not have. The set is deterministic, so certificates are comparable.
+# They are generated, and contain white-space runs, text that normalization changes, combining marks, scripts, emoji
+# sequences, digits, contractions, literal special tokens, long words without a space, and some characters of each
+# Unicode version since 10.0, which an engine's tables may lack. The set is deterministic, so that certificates are
+# comparable.
 
 SET = 6
 """Version of the set. Increase it with every change to the documents from `adversarial_documents`."""
@@ -94,7 +95,7 @@ _LONG = (
     ("中", 100_000),  # a word with three bytes per character
     ("word ", 250_000),  # more than a million characters, for the class `long`
 )
-"""Repeated texts and their counts: lengths beyond the counters that some engines have (2^16)."""
+"""Repeated texts and their counts. The results are too long for the counters of some engines (2^16)."""
 
 
 def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]:
@@ -145,7 +146,7 @@ def _unicode_documents(version: UnicodeVersion) -> Iterator[str]:
         yield f"a{character}b {character}{character}1 {character}'s\n-{character}-"
         yield f" e{character}\u0316\u0301{character}"
     for mark in version.marks:
-        # put the mark next to marks of the classes 1, 220 and 230, because a table that knows it sorts it by its class
+        # put the mark next to marks of the classes 1, 220 and 230, because a table with the mark sorts it by its class
         yield from (f"a{mark}\u0334", f"e{mark}\u0316 o\u0301{mark}", f"{mark}u\u0323{mark}\u0308")
     for composed, decomposed in version.compositions:
         yield from (composed, f"x{decomposed}y", f"{decomposed}\u0301 {composed}\u0323")
@@ -175,7 +176,7 @@ def document_class(text: str, literals: LiteralFinder) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """The compared documents and the result.
+    """The result of comparing an engine with the reference, and the conditions under which it is valid.
 
     Attributes:
         reference_tables: The Unicode tables of the reference that affect this tokenizer's ids.
@@ -303,7 +304,7 @@ def adversarial_comparison(
 ) -> Comparison:
     """Return the result of `compare` on a tokenizer's adversarial set, cached for these engines.
 
-    The set is the same for every dataset. For a small corpus, the comparison would take as long as everything else.
+    It is cached, because the set is the same for every dataset, and the comparison takes as long as a small corpus.
 
     Args:
         bundle: The tokenizer.
@@ -488,7 +489,7 @@ class CertifiedEncoder:
         return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
 
     def warm_up(self, texts: list[str]) -> None:
-        """Encode texts similar to the next texts, so that the fast engine caches their words. Counts nothing."""
+        """Encode texts similar to the next texts, so that the fast engine caches their words. They are not counted."""
         if self._fast is not None and not self.certificate.refused:
             self._fast.encode(texts)
 
@@ -517,7 +518,7 @@ class CertifiedEncoder:
 
 
 class _ReferenceIdentity:
-    """The reference by name and installed version, which cannot encode."""
+    """Name and installed version of the reference, in the form of an engine that cannot encode."""
 
     name = ReferenceEngine.name
 

@@ -2,7 +2,7 @@
 
 The conversion runs in a separate process with limits (`limited_process`). Its result is cached for the user, in a
 folder named after the digest of the original's files. The folder also has these files, so that the ids can be compared
-anywhere (`compare_with_original`).
+on any machine (`compare_with_original`).
 
 A SentencePiece model has two conversions: by its class in transformers, and by the model's own description. The
 conversion with fewer different ids for a few texts is used.
@@ -102,7 +102,7 @@ def read_conversion(folder: Path) -> Conversion | None:
 def converted_folder(folder: Path, pattern: str | None = None) -> Path | None:
     """Return the folder with the conversion of a tokenizer, and convert the tokenizer if necessary.
 
-    None if the folder has no tokenizer in a form that can be converted.
+    Returns None if the folder has no tokenizer in a form that can be converted.
 
     Args:
         folder: The tokenizer's folder.
@@ -134,7 +134,7 @@ def converted_folder(folder: Path, pattern: str | None = None) -> Path | None:
                 f"{original.path}: transformers cannot convert this tokenizer: {reason}. Save it with "
                 "`AutoTokenizer.from_pretrained(...).save_pretrained(folder)` where the model's own code runs"
             )
-        # write the record last, so that a folder without it is no conversion
+        # write the record last, so that a folder without a record is not taken for a conversion
         converter = f"transformers {metadata.version('transformers')}, {(staging / 'converter').read_text()}"
         (staging / "converter").unlink()
         record = Conversion(form=original.form, pattern=original.pattern, files=digests, converter=converter)
@@ -155,7 +155,7 @@ def _cache() -> Path:
 
 
 def _iterate_used_files(folder: Path, original: Original) -> Iterator[Path]:
-    """Yield the files that decide ids or rendered text."""
+    """Yield the files that determine ids or rendered text."""
     yield from original.files
     for name in (*DESCRIPTIONS, TEMPLATES[0]):
         if (path := folder / name).is_file():

@@ -382,7 +382,7 @@ _SPLITTERS = frozenset({"Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Me
 
 
 def _short_merges(merges: Any) -> list[str] | None:
-    """Return the merges of a BPE as texts, `first second`, which is the format's other form; None if impossible.
+    """Return the merges of a BPE model as texts, `first second`, the format's other form; None if impossible.
 
     Engines load this form about 0.3 s faster. It cannot represent parts with a space, and a text that begins like the
     header of a merges file would be misread.

@@ -93,7 +93,7 @@ def _sorted_json(row: Mapping[str, Any]) -> bytes:
 
 
 def _sorted_parts(row: Mapping[str, Any]) -> bytes:
-    """Return all keys and values of a row, keys sorted. Without recursion, because a row may have a thousand levels."""
+    """Return the keys and values of a row, by sorted keys. Not recursive, because a row may have a thousand levels."""
     parts: list[str] = []
     remaining: list[Any] = [row]
     while remaining:

@@ -71,7 +71,7 @@ class FastokensEngine:
     """
 
     name = "fastokens"
-    # holds at most one tokenizer; most serve both readings of special tokens, which each call passes
+    # one tokenizer is enough, because most serve both readings of special tokens, which each call passes
     _cache: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:

@@ -11,11 +11,11 @@ from dataprep_assets.errors import TokenizerError
 
 
 class EncodingError(TokenizerError):
-    """A library cannot encode a text. The message gives the reason without quoting the library."""
+    """Error of a library that cannot encode a text. The message has the reason, but does not quote the library."""
 
 
 class PanicError(EncodingError):
-    """A library panicked."""
+    """Panic of a library."""
 
 
 @contextmanager

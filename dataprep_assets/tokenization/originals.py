@@ -48,7 +48,7 @@ _TIKTOKEN_LINE = re.compile(rb"[A-Za-z0-9+/=]+ \d+\r?\n")
 _PATTERN_NAMES = frozenset({"pat_str", "PAT_STR", "pattern", "PATTERN"})
 
 Encoder = Callable[[str], list[int]]
-"""Returns the ids of a text, without BOS and EOS, in which special tokens are plain text."""
+"""Function that returns the ids of a text, without BOS and EOS. It reads special tokens in the text as plain text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +209,7 @@ def _load_tiktoken(ranks: Mapping[bytes, int], pattern: str) -> Encoder:
 
 
 def _load_tekken(path: Path) -> Encoder:
-    """Return the encoder of a tekken file: tiktoken's encoder, with ids after those of the special tokens."""
+    """Return the encoder of a tekken file: tiktoken's encoder, with ids that follow the ids of special tokens."""
     value = orjson.loads(path.read_bytes())
     config = value["config"]
     special = config.get("default_num_special_tokens") or len(value["special_tokens"])

@@ -3,7 +3,7 @@
 Since version 1.0, the library has a different interface without `from_str`, `get_vocab` and `encode_batch_fast`. Only
 this module distinguishes the versions.
 
-Entry points: `load_reference`, `normalize_texts`, `reference_tables`, `touched`.
+Entry points: `load_reference`, `normalize_texts`, `reference_tables`, `describe_affected_texts`.
 """
 
 import json
@@ -37,7 +37,7 @@ class UnicodeVersion:
 
     Attributes:
         name: The version, such as `15.1`.
-        letters: Letters and numbers. Only some for versions before 14.0, whose letters every table knows.
+        letters: Letters and numbers. Only a few for versions before 14.0, because every table knows their letters.
         others: Symbols, punctuation, format characters.
         moved: Marks with a combining class, which normalization reorders.
         composed: Letters with a canonical decomposition, as `composed=first+second`.
@@ -122,7 +122,7 @@ class Reference(Protocol):
         ...
 
     def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids of a text as `encode` does, and the start and end of each in the characters of the text."""
+        """Return the ids of a text as `encode` does, and the start and end of each id in the text, in characters."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -310,7 +310,7 @@ _TEXTS = {
 
 
 def describe_affected_texts(setting: str, old_value: Any, now: Any) -> str:
-    """Return a sentence on the texts that get different ids after a change to the tables; empty for other settings.
+    """Return a sentence about texts that get different ids after a change to the tables; empty for other settings.
 
     Args:
         setting: Name of the setting in a recipe, such as `reference.letters`.

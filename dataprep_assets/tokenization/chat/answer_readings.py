@@ -74,7 +74,7 @@ class Readings:
     Attributes:
         openings: The different texts between the beginning of a trained answer and the answer's own text. Empty for a
             template that does not render answers verbatim, because its answers cannot be found by their text.
-        differences: Sentences on answers that the generation prompt and `{% generation %}` begin differently.
+        differences: Sentences about answers that begin differently by the generation prompt and by `{% generation %}`.
     """
 
     openings: tuple[str, ...]
@@ -121,7 +121,7 @@ def _trained_chunks(rendered: RenderedConversation) -> list[RenderedChunk]:
 
 
 def _find_difference(probe: _Probe, marked: RenderedConversation, prompted: RenderedConversation) -> Iterator[str]:
-    """Yield a sentence on the first answer that the two readings begin differently."""
+    """Yield a sentence about the first answer that begins differently in the two readings."""
     for by_mark, by_prompt in zip(_trained_chunks(marked), _trained_chunks(prompted), strict=False):
         if by_mark.text != by_prompt.text:
             yield (
@@ -144,7 +144,7 @@ def _find_opening(chunk: RenderedChunk, probe: _Probe) -> str | None:
 
 
 def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
-    """Raise ConfigError if an answer in a refused conversation has text between the stripped prompt and its own."""
+    """Raise ConfigError if a refused conversation has text between the stripped prompt and an answer's own text."""
     for index, message in enumerate(probe.messages):
         if message["role"] != "assistant":
             continue

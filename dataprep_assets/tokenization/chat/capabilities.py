@@ -26,7 +26,7 @@ class Capabilities:
 
     @classmethod
     def from_table(cls, table: Mapping[str, str]) -> "Capabilities":
-        """Return the capabilities in the table of a receipt."""
+        """Return the capabilities that a receipt records."""
         return cls(tuple(table.items()))
 
     @property

@@ -82,7 +82,7 @@ def _convert_arguments_to_text(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_form(renderer: Renderer) -> MessageForm:
-    """Return the form in which a template reads messages. Points that the template does not reveal have the default."""
+    """Return the form in which a template reads messages. Attributes that cannot be determined keep their defaults."""
     form = MessageForm()
     plain = [{**USER, "content": "Qquestionq"}, {"role": "assistant", "content": "Qquestionq"}]
     if not _writes(renderer, form, plain, "Qquestionq", 2) and _writes(
@@ -109,7 +109,7 @@ def find_form(renderer: Renderer) -> MessageForm:
 
 
 def _inline_form(renderer: Renderer, form: MessageForm) -> MessageForm:
-    """Return the form with inline reasoning if the prompt opens a thought and the template keeps one in the content.
+    """Return the form with inline reasoning if the prompt opens a thought and the template keeps thoughts in content.
 
     Otherwise, return `form`.
     """

@@ -61,7 +61,7 @@ DIFFERENT_PROMPTS, SEVERAL_SEQUENCES = "different_prompts", "several_sequences"
 OTHER_FORM = "other_form"
 """Reason for refusing a row whose form differs from the first form in its file."""
 FILTERED = ("not_used_in", NOT_TRAINED, REJECTED)
-"""Reasons that the declaration chooses. They are not defects of a row, so the policy for bad records ignores them."""
+"""Reasons that depend on the declaration. They are no defects of a row, so the policy for bad records ignores them."""
 ADVICE = {
     NO_FORM: "a row needs a list of `messages`, ShareGPT's `conversations`, Alpaca's `instruction` and `output`, or "
     "`prompt` and `completion`; `messages_field` names a different list",
@@ -130,7 +130,7 @@ NO_MESSAGES = Refusal(NO_FORM)
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Checked messages, with tool-call arguments as objects and without null fields, and the tools or None.
+    """Checked messages, with tool-call arguments as objects and without null fields, and the declared tools, if any.
 
     `form` is the form of the source row. `kwargs` are the template variables of the row.
     """
@@ -179,7 +179,7 @@ def read_conversation(
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A prompt with two answers, or with one if the row labels it: the checked conversation of each side.
+    """A prompt with two answers or with one labeled answer, as one checked conversation per answer.
 
     `prompt` is the number of messages of the prompt, with which both conversations begin.
     """
@@ -207,7 +207,7 @@ class Preference:
 def read_preference(
     row: Mapping[str, Any], fields: ConversationFields, choices: ChatChoices = OURS
 ) -> Preference | Refusal:
-    """Return the preference of a row, or why it has none. Takes the arguments of `read_conversation`."""
+    """Return the preference of a row, or its refusal. The arguments are the same as for `read_conversation`."""
     if fields.used_in_filter and not _find_used_fields(value_at(row, fields.used_in)) & set(fields.used_in_filter):
         return Refusal("not_used_in")
     unpacked = unpack_preference(row, fields)
@@ -231,7 +231,7 @@ def read_preference(
 
 
 def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoices) -> Conversation | Refusal:
-    """Return the conversation of unpacked messages and tools of a row, or why they are none."""
+    """Return the conversation of a row's unpacked messages and tools, or its refusal."""
     tools = _read_tools(unpacked.tools, choices)
     if isinstance(tools, Refusal):
         return tools
@@ -276,7 +276,7 @@ def _read_tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refu
 
 def _check_message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any] | str:
     """Return a checked copy of a message, or the reason for refusing it."""
-    copy = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields
+    copy = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields with null
     role = copy.get("role")
     if choices.row_form == "any":
         if (reason := find_unsupported_field(copy)) is not None:
@@ -321,7 +321,7 @@ def _take_function_call(message: dict[str, Any]) -> bool:
 
 
 def _parse_calls(text: str) -> Any:
-    """Parse calls that a text column has as JSON. Text that is not JSON is returned unchanged."""
+    """Parse calls that are stored as JSON text; return other text unchanged."""
     try:
         return parse_json(text) if text.strip() else None
     except ValueError:
@@ -341,9 +341,9 @@ def _name_reasoning(message: dict[str, Any]) -> str | None:
 
 
 def _is_unclear(message: Mapping[str, Any]) -> bool:
-    """Return whether a message's training mark is impossible or unknown."""
+    """Return whether a message's training mark is invalid or unknown."""
     weight, train = message.get("weight", 1), message.get("train")
-    # compare exact types, because True is an int but no weight, and 1 is no value of `train`
+    # compare exact types, because True is an int but not a weight, and 1 is not a value of `train`
     if type(weight) not in (int, float) or weight not in (0, 1) or (train is not None and type(train) is not bool):
         return True
     is_misplaced = train is True and (message["role"] != "assistant" or weight == 0)
@@ -417,7 +417,7 @@ def _openai_call(call: Any) -> dict[str, Any] | None:
 
 
 def _needs_tools(messages: list[dict[str, Any]], has_declared: bool, choices: ChatChoices) -> Refusal | None:
-    """Return the refusal of a row that calls undeclared tools; a text with the heading `# Tools` declares them."""
+    """Return the refusal of a row that calls undeclared tools; None otherwise. The heading `# Tools` declares tools."""
     if has_declared and choices.call_text == "declared":
         return None
     refuses_calls = not has_declared and choices.undeclared_calls == "refuse"

@@ -8,10 +8,11 @@ of the generation prompt to its stop token, inclusive. The text after that is tr
 
 A conversation with reasoning becomes one sequence per user turn, because templates drop the reasoning of earlier turns.
 In each sequence, only the answers after the last user message are trained. Other conversations become one sequence. If
-a template writes earlier answers differently once others follow, each turn or each answer becomes a sequence. An answer
-that does not follow its generation prompt in the whole is written after that prompt, and ends its sequence.
+a template writes earlier answers differently once others follow, each turn or each answer becomes a sequence. If an
+answer does not follow its generation prompt in the whole rendering, it is written after that prompt and ends its
+sequence.
 
-A row is refused unless each sequence has every text of its messages (`lost_text.py`).
+A row is refused unless each sequence contains every text of its messages (`lost_text.py`).
 
 Literal tokens of the template in messages stay text. They are replaced by placeholders before rendering, so that every
 such token in the rendering is the template's own. Encoding restores them. The tags of thoughts, calls and results are
@@ -80,9 +81,9 @@ class RenderedChunk(NamedTuple):
 class RenderedConversation:
     """A rendered conversation, as the chunks of each of its sequences.
 
-    `mark` is the character around placeholders, or None if there are none: `mark + str(i) + mark` stands for token
-    `i` of the renderer. `cuts` are the reasons for leaving out parts of the conversation, `messages` is the number of
-    used messages.
+    `mark` is the character around placeholders: `mark + str(i) + mark` represents token `i` of the renderer. It is None
+    if there are no placeholders. `cuts` are the reasons for leaving out parts of the conversation, and `messages` is
+    the number of used messages.
     """
 
     sequences: tuple[tuple[RenderedChunk, ...], ...]
@@ -151,10 +152,11 @@ class ConversationRenderer:
             return self._locate_refusal(conversation, mark, error.refusal)
 
     def render_answers(self, conversation: Conversation, prompt_length: int) -> RenderedConversation | Refusal:
-        """Return the sequence in which only answers after the prompt are trained, or why there is none.
+        """Return the sequence that trains only the answers after the prompt, or the refusal of the conversation.
 
-        The prompt has `prompt_length` messages. An answer follows it, and the last message is one. The first chunk is
-        the prompt with its generation prompt. Unlike `render`, it gives one sequence and all messages, or a refusal.
+        The prompt has `prompt_length` messages. The next message and the last message are answers. The first chunk is
+        the prompt with its generation prompt. Unlike `render`, this method never returns several sequences or only a
+        part of the messages.
         """
         try:
             mark, conversation = self._begin(conversation)
@@ -166,7 +168,7 @@ class ConversationRenderer:
             return error.refusal
 
     def _begin(self, conversation: Conversation) -> tuple[str | None, Conversation]:
-        """Begin to render a conversation; return the mark of its placeholders, and its messages with them.
+        """Prepare to render a conversation; return the mark of its placeholders, and the conversation with them.
 
         Raises _ChatRefusedError if it cannot be rendered.
         """
@@ -248,7 +250,10 @@ class ConversationRenderer:
     def _render_turn(
         self, conversation: Conversation, first: int, stop: int, mark: str | None
     ) -> list[tuple[RenderedChunk, ...]]:
-        """Return the sequence of the turn from `first` up to `stop`, or one per answer if later ones change it."""
+        """Return the sequence of the turn from `first` up to `stop`.
+
+        If the template writes earlier answers differently once others follow, return one sequence per trained answer.
+        """
         try:
             return [self._build_sequence(conversation, stop, first, mark)]
         except _ChatRefusedError as error:
@@ -401,9 +406,9 @@ class ConversationRenderer:
     def _render_after_prompt(
         self, conversation: Conversation, index: int, mark: str | None
     ) -> tuple[RenderedChunk, ...] | None:
-        """Return the generation prompt followed by the answer `index`, which does not follow it in the whole.
+        """Return the generation prompt and the answer `index`, which does not follow it in the whole rendering.
 
-        None if the answer's own text cannot be separated from the template's text.
+        Returns None if the answer's own text cannot be separated from the template's text.
         """
         messages, tools = conversation.messages[: index + 1], conversation.tools
         thinking = self._is_thinking(conversation)
@@ -466,8 +471,8 @@ class ConversationRenderer:
     ) -> tuple[RenderedChunk, ...]:
         """Return the chunks with the beginning of the first question written twice if the choices require it.
 
-        Nemotron treats a first question that contains the header of a system text as a system text, up to the first end
-        of a turn, and a question, from the first header of a question on.
+        If a first question contains the header of a system text, Nemotron reads it as two messages: a system text up to
+        the first end of a turn, and a question from the first header of a question on.
         """
         messages, tools = conversation.messages, conversation.tools
         if self._choices.system_in_question == "once" or messages[0]["role"] != "user" or not chunks:
@@ -522,7 +527,7 @@ class ConversationRenderer:
             return len(text)
         prompts = []
         thought = thinking and (has_reasoning or self._thinks_inline(upto[-1]))
-        # try the other prompt too, which an answer with a thought in its text may need; Nemotron tries only one
+        # also try the other prompt, because an answer with a thought in its text may need it; Nemotron tries only one
         for mode in (thought,) if self._is_strict else (thought, not thought):
             prompt = self._render_text(messages_before, tools, True, mode, index)
             if full_text.startswith(prompt):
@@ -540,7 +545,7 @@ class ConversationRenderer:
                 and _begins_at_cut(full_text, len(prompt), upto[-1])
             ):
                 return len(prompt)
-        # check this first, because a dropped text is the more exact reason
+        # report a dropped text first, because it is the more specific reason
         for own_text in () if self._is_strict else find_own_texts(upto[-1], index):
             if own_text.feature not in self._choices.allow_loss and not occurs_in(own_text.text, full_text):
                 raise _ChatRefusedError(f"{LOST}: {own_text.feature}", index)
@@ -595,7 +600,7 @@ class ConversationRenderer:
             if isinstance(value, str):
                 return literals.replace_literals(value, placeholder)
             if isinstance(value, dict):
-                # protect keys too, because a template may write them, e.g., with `tojson`
+                # also protect keys, because a template may write them, e.g., with `tojson`
                 return {protect(k, literals): protect(v, literals) for k, v in value.items()}
             return [protect(v, literals) for v in value] if isinstance(value, list) else value
 
@@ -631,7 +636,7 @@ def _begins_at_cut(text: str, cut_position: int, message: dict[str, Any]) -> boo
 
 
 def _is_restorable(text: str, mark: str) -> bool:
-    """Return whether every placeholder is intact, because a template may cut or escape its input."""
+    """Return whether every placeholder is intact. A template may cut or escape its input."""
     parts = text.split(mark)
     # a number must be between two marks, and no mark may be escaped by `tojson`
     return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()
@@ -663,9 +668,9 @@ def _find_marks(
 
 
 def _end_of_texts(text: str, messages: list[dict[str, Any]], start: int = 0) -> int | None:
-    """Return where the content of the last message ends in a text that has all contents in order, from `start` on.
+    """Return the end of the last message's content in a text that has all contents in order, from `start` on.
 
-    None if the last message has no content, or if the text has it neither verbatim nor as JSON.
+    Returns None if the last message has no content, or if the text has it neither verbatim nor as JSON.
     """
     end = None
     for message in messages:

@@ -120,7 +120,7 @@ class UnpackedRow:
 class UnpackedPreference:
     """The conversations of a preference row: a prompt with the chosen answer, and the prompt with the rejected one.
 
-    A side is None if the row only labels one answer. `prompt` is the number of messages of the prompt.
+    A side is None if the row has only one answer, with a label. `prompt` is the number of messages of the prompt.
     """
 
     chosen_side: UnpackedRow | None
@@ -241,7 +241,7 @@ def _find_unsupported_field(row: Mapping[str, Any]) -> str | None:
     """Return the reason for refusing a row because of a field, in any form; None if there is none."""
     for key in sorted(_OF_ROW.intersection(row)):
         value = row[key]
-        # `auto` is a model's default
+        # `auto` is the default of models, so it does not change the meaning of a row
         if value and not (key in ("function_call", "tool_choice") and value == "auto"):
             return f"{UNSUPPORTED}: {key}"
     weight, train = row.get("weight"), row.get("train")
@@ -339,7 +339,7 @@ def _read_pair_messages(row: Mapping[str, Any], row_messages: list[Any]) -> list
 
 
 def _split_pair(row: Mapping[str, Any], row_messages: list[Any]) -> tuple[list[Any], list[Any], list[Any]] | str:
-    """Return the prompt, the chosen and the rejected messages of a row, or the reason for which it has no pair."""
+    """Return the prompt, the chosen and the rejected messages of a row, or the reason for refusing it."""
     prompt = _convert_to_messages(row.get("prompt"), "user") or [*map(_from_sharegpt, row_messages)]
     values = [row.get("chosen"), row.get("rejected")]
     if not prompt and row.get("instruction") is not None:
@@ -371,7 +371,7 @@ def _split_pair(row: Mapping[str, Any], row_messages: list[Any]) -> tuple[list[A
 def _split_labelled(
     row: Mapping[str, Any], form: Form, row_messages: list[Any]
 ) -> tuple[list[Any], list[Any] | None, list[Any] | None] | str:
-    """Return the prompt of a row with a `label`, and its answer as the chosen or the rejected one."""
+    """Return the prompt of a row with a `label`, and its answer as the chosen or the rejected answer."""
     label = row.get("label")
     if type(label) is not bool:
         return UNCLEAR_LABEL if label is not None else NO_FORM
@@ -401,7 +401,7 @@ def _mark_untrained(message: Any) -> Any:
 
 
 def _convert_to_messages(value: Any, role: str) -> list[Any] | None:
-    """Return a text as a message with this role, a message as a list, or the messages of a list."""
+    """Return a list of messages for a text (a message with this role), a message or a list; None for other values."""
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     if isinstance(value, Mapping):

@@ -25,7 +25,7 @@ _ARGUMENTS = frozenset(
 def read_kwargs(value: Any) -> dict[str, Any] | None:
     """Return the variables of a row; an empty dict if it has none, None if they are invalid.
 
-    Like tools, they may be JSON text. Null values are ignored, because Parquet has them for the keys of other rows.
+    Like tools, they may be JSON text. Null values are ignored, because Parquet fills the keys of other rows with null.
     """
     if isinstance(value, str):
         try:

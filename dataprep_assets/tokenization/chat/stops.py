@@ -44,7 +44,7 @@ class Stops:
 
 @dataclass(frozen=True)
 class _Probe:
-    """Messages that end with one that needs a stop token, and messages that may follow it."""
+    """Messages whose last one needs a stop token, and messages that may follow."""
 
     messages: list[dict[str, Any]]
     next_messages: list[dict[str, Any]]
