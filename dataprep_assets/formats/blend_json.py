@@ -60,7 +60,7 @@ def format_data_args(entries: Sequence[Entry]) -> str:
 
 
 def read_blend(path: Path) -> dict[str, list[Entry]]:
-    """Return the splits that a file has. Raises FormatError if Megatron would refuse or misread the file."""
+    """Return the entries of each split in a file. Raises FormatError if Megatron would refuse or misread the file."""
     value = _load_json(path)
     if mistakes := list(_find_defects(value)):
         raise FormatError(f"{path}: {mistakes[0]}")

@@ -74,7 +74,7 @@ def _drop_empty(value: Node) -> Node:
 
 
 def creator_node(kind: str, name: str, url: str | None) -> Node:
-    """Return the dataset's creator; `kind` is `Organization` or `Person`."""
+    """Return the node of the dataset's creator. `kind` is `Organization` or `Person`."""
     return _drop_empty({"@type": f"sc:{kind}", "name": name, "url": url})
 
 
@@ -104,11 +104,10 @@ def file_node(id: str, url: str, *, size: int, sha256: str, made_by: str) -> Nod
 def file_set_node(
     id: str, includes: str, description: str, *, encoding: str = _BYTES, contained_in: Sequence[str] = ()
 ) -> Node:
-    """Return the node of files that share a description.
+    """Return the node of a set of files that share a description.
 
-    These are all files that match the glob `includes`, relative to the Croissant file.
-
-    `contained_in` are ids of single files whose union is this set, if these files have their own nodes.
+    The files match the glob `includes`, which is relative to the Croissant file. If they have their own nodes,
+    `contained_in` are the ids of these nodes.
     """
     node = {"@type": "cr:FileSet", "@id": id, "name": id, "description": description}
     union = [{"@id": name} for name in contained_in]

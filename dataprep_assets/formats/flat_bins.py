@@ -90,7 +90,7 @@ def read_ranges(
 ) -> npt.NDArray[Any]:
     """Return the items of these ranges of a flat file, concatenated; `dtype` is a NumPy dtype.
 
-    The ranges are read, not mapped, because every page of a map that is used would count as memory of the process.
+    The ranges are read instead of mapped, because every used page of a map would count as memory of the process.
     Raises FormatError for a range that is not in the file.
     """
     filled_ranges = np.flatnonzero(lengths)

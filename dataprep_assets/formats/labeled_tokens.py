@@ -75,8 +75,8 @@ def find_first_difference(
 ) -> tuple[int, str] | None:
     """Return the number of the first sequence that differs, and the difference; None if all sequences are equal.
 
-    The difference is `ids` or `labels`, `fewer` if `other_blocks` have more sequences, or `more` if `blocks` do. The
-    blocks need not have the same bounds.
+    The difference is `ids` or `labels`, `fewer` if `other_blocks` has more sequences, or `more` if `blocks` has more.
+    The two iterables may divide the sequences into different blocks.
     """
     remaining, other_remaining = (filter(len, iterable) for iterable in (blocks, other_blocks))
     block, other_block, compared_count = next(remaining, None), next(other_remaining, None), 0

@@ -141,8 +141,8 @@ class Keys:
 
 
 def _arrow_message(message: Mapping[str, Any]) -> Message:
-    """Return a message as Parquet has it."""
-    # fast path: most messages have only these
+    """Return a message in its Parquet form."""
+    # fast path, because most messages have only these keys
     if message.keys() == _ALWAYS and all(type(value) is str for value in message.values()):
         return dict(message)
     values, other_values = dict[str, Any](), dict[str, Any]()
@@ -191,7 +191,7 @@ def _arrow_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of Parquet as in JSON lines: with parsed JSON, and without keys that a message does not have."""
+    """Convert a Parquet row to the form of JSON lines: parse its JSON, and remove keys that a message does not have."""
     info = {name: value for name, value in row["extra_info"].items() if value is not None}
     if "chat_template_kwargs" in info:
         info["chat_template_kwargs"] = load_untrusted_json(info["chat_template_kwargs"])
@@ -257,7 +257,7 @@ def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_row_keys(path: Path) -> Keys:
-    """Return the keys that a row of a Parquet file has. Raises FormatError if the file cannot be read."""
+    """Return the keys that occur in any row of a Parquet file. Raises FormatError if the file cannot be read."""
     keys = Keys()
     with open_reader(path) as file:
         for batch in file.iter_batches(_ROWS, columns=["messages"], use_threads=False):
@@ -280,7 +280,7 @@ def schema_defects(path: Path, schema: "pa.Schema") -> Iterator[str]:
 
 
 def card(files: Mapping[str, Mapping[str, str]], name: str) -> bytes:
-    """Return the content of the card; `files` has the digest of each Parquet file by split."""
+    """Return the bytes of the card. `files` has the digest of each Parquet file by split."""
     splits = {split_name(split): digests for split, digests in files.items()}
     front = {
         "configs": [

@@ -78,7 +78,7 @@ def parse_key(key: str) -> ShardKey | None:
     prefix = match["prefix"] or match["folder"] or "train"
     kind: Literal["tokens", "sample_ids"] = "tokens" if match["t"] else "sample_ids"
     index = int(match["t"] or match["i"])
-    # Keys such as `val/train_000000.npy` match the pattern but are no shard's keys.
+    # Keys such as `val/train_000000.npy` match the pattern but are not keys of shards.
     canonical = (token_key if kind == "tokens" else ids_key)(prefix, index)
     return ShardKey(prefix=prefix, index=index, kind=kind) if canonical == key else None
 

@@ -61,7 +61,7 @@ class BoundaryScan:
     """Search for the boundary token of sequences.
 
     Attributes:
-        candidates: Ids of the tokens to choose from; the first possible one is chosen.
+        candidates: Ids of the tokens to choose from, in order of preference.
         longest: Tokens of the longest sequence so far.
     """
 
@@ -181,7 +181,7 @@ def read_part(paths: Sequence[Path], boundary: Boundary, vocab_size: int) -> Ite
 
 
 def part_defects(paths: Sequence[Path], boundary: Boundary, vocab_size: int, longest: int) -> Iterator[str]:
-    """Yield a sentence for each property that OLMo-core needs and the part does not have."""
+    """Yield a sentence for each property that OLMo-core requires and the part lacks."""
     ids, mask, ends = _map(paths, vocab_size)
     boundary_ends = np.flatnonzero(ids == boundary.id) + 1
     if not np.array_equal(boundary_ends, ends[1:]):

@@ -79,7 +79,7 @@ class PackedRowBlock:
     `tokens` is int32 and `mask` is uint8 or None, both of shape `(tokens,)`. `starts` is int32, relative to the row,
     shape `(segments,)`. `rows` and `heads` are int64 with a leading 0. `first` is the number of the first row in the
     file. `unpadded` has the tokens of each segment before its padding, int32, shape `(segments,)`; None if there is no
-    padding. `defect` is a sentence on columns of the file that do not match the others.
+    padding. `defect` is a sentence about columns of the file that do not match the other columns.
     """
 
     tokens: NDArray[np.int32]
@@ -167,7 +167,7 @@ def pad_segments(block: PackedRowBlock, multiple: int, pad_id: int) -> PackedRow
 
 
 def padded_lengths(lengths: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
-    """Return the lengths of segments after padding, plus one, because the label of the last token is missing."""
+    """Return the padded lengths of segments: a multiple plus one, because the last token of a segment has no label."""
     return np.maximum(-(-(lengths - 1) // multiple), 1) * multiple + 1
 
 
@@ -416,7 +416,7 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
     # were checked above.
     untrained[row_of_start[np.maximum.reduceat(rows.mask, begins) == 0]] = True
     report(untrained & (not untrained_allowed), "a sequence has no trained token")
-    # checked last, because these columns follow from the others
+    # report these columns last, because they are derived from the others
     return defects if defects or rows.defect is None else [rows.defect]
 
 

@@ -34,7 +34,7 @@ def open_writer(file: Path | IO[bytes], schema: "pa.Schema", *, compression: str
 def open_reader(path: Path) -> Iterator["pq.ParquetFile"]:
     """Open a file for reading with verified pages.
 
-    Raises FileNotFoundError, or FormatError if the file cannot be read, also in the `with` block.
+    Raises FileNotFoundError, or FormatError if the file cannot be read, including errors inside the `with` block.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -96,7 +96,7 @@ def schema_of(types: Mapping[str, str]) -> "pa.Schema":
 
 
 def to_table(columns: Mapping[str, Sequence[Any]], schema: "pa.Schema") -> "pa.Table":
-    """Return the values of columns as a table; None is null, also in a JSON column."""
+    """Return the columns as a table. None becomes null, even in a JSON column."""
     import pyarrow as pa
 
     return pa.Table.from_arrays([_build_array(columns[field.name], field.type) for field in schema], schema=schema)

@@ -78,7 +78,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreferenceRow:
-    """A prompt with a chosen and a rejected answer. An answer is None if the row only labels the other one."""
+    """A prompt with a chosen and a rejected answer. One of them is None if the row has only one, labeled answer."""
 
     prompt: Messages
     prompt_ids: NDArray[np.int32]
@@ -199,7 +199,7 @@ def _answer(values: Mapping[str, Any], name: str) -> Answer | None:
 
 
 def read_lengths(path: Path) -> NDArray[np.int64]:
-    """Return the tokens of prompt, chosen and rejected of each row, shape `(rows, 3)`; -1 for a missing side."""
+    """Return the token counts of each row's prompt and answers: shape `(rows, 3)`, -1 for a missing answer."""
     names = ["prompt_length", "chosen_length", "rejected_length"]
     with open_reader(path) as file:
         table = file.read(names)

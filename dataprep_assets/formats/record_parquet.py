@@ -4,9 +4,9 @@
     README.md                            the files of each split and their digest, for `load_dataset`
 
 Trainers read a prompt as a list of messages. A message has the columns `role` and `content`. It also has `name`,
-`tool_call_id`, `reasoning_content` or `tool_calls` if a message of the view has this key. The expected answer has the
-type of its values if they all have one type, otherwise it is a string (`json_columns.py`). The same rows give the same
-bytes with the same version of pyarrow.
+`tool_call_id`, `reasoning_content` or `tool_calls` if any message of the view has this key. The expected answer has the
+type of its values if they all have the same type; otherwise, it is a string (`json_columns.py`). The same rows give the
+same bytes with the same version of pyarrow.
 
 Entry points: `message_type`, `encode_messages`, `decode_messages`, `file_name`, `card_bytes`.
 """

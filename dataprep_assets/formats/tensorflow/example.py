@@ -39,7 +39,7 @@ _FEATURE = 0x12
 _KINDS = {0x0A: "bytes", 0x12: "float"}
 _INT64_LIST = 0x1A
 
-# Values per block: few enough that its working arrays stay in a core's cache, enough that call overhead is small.
+# Values per block: few enough that its working arrays stay in a core's cache, but enough that call overhead is small.
 _BLOCK = 32_768
 _DECODED = 4 * _BLOCK
 
@@ -229,7 +229,7 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
 
 
 def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]] | None:
-    """Return the result of `decode_rows`, checked block by block instead of row by row.
+    """Return the result of `decode_rows`, but check the payloads block by block instead of row by row.
 
     Returns None if a payload does not match the declaration, rows differ in length, or a varint has five bytes or more.
     The row checks then find the mistake, if there is one.
@@ -451,7 +451,7 @@ def _unpack_short(payload: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], l
 
 
 def _unpack_long(payload: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
-    """Decode as `_unpack` does if a varint has five bytes or more: int64."""
+    """Return the values of packed varints as int64, for payloads with a varint of five bytes or more."""
     ends = np.flatnonzero(payload < 0x80)
     values: npt.NDArray[Any] = payload[ends].astype(np.uint64)
     is_unfinished = np.ones(ends.size, np.bool_)
