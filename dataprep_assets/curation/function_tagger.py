@@ -77,7 +77,7 @@ class FunctionTagger(BatchTagger):
             # Parse the module instead of importing it. An import would run the user's code and keep that version in
             # this process.
             file = self._load_code().file
-            names = set() if file is None else set(_defined_names(file.read_text(encoding="utf-8")))
+            names = set() if file is None else set(_find_defined_names(file.read_text(encoding="utf-8")))
         except (ConfigError, OSError, SyntaxError, ValueError):  # `version` or the import reports the error
             return None
         # Names from a star import or a module's `__getattr__` are only known after an import.
@@ -208,7 +208,7 @@ def _handle_audit_event(event: str, arguments: tuple[Any, ...]) -> None:
             _watched.read.add(Path(full))
 
 
-def _defined_names(source: str) -> Iterator[str]:
+def _find_defined_names(source: str) -> Iterator[str]:
     """Yield the names that a module's source defines at the top level, or `*` for a star import."""
     nodes: list[ast.AST] = [ast.parse(source)]
     while nodes:

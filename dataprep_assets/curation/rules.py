@@ -10,7 +10,7 @@ any other syntax is refused with its position. Nothing is evaluated as code.
 
 A comparison with a missing value (null) is neither true nor false, as in SQL, and the same applies to its negation.
 
-Entry points: `Rule`, `parse_rule`; `match_rules`, `ruled`.
+Entry points: `Rule`, `parse_rule`; `match_rules`, `find_dropping_rules`.
 """
 
 import ast
@@ -152,7 +152,7 @@ def _translate_token(token: tokenize.TokenInfo) -> str:
     return token.string
 
 
-def _tagger_advice(column: str) -> str:
+def _suggest_tagger(column: str) -> str:
     """Return advice to add the built-in tagger that has a column; empty if no tagger has it."""
     from dataprep_assets.curation.taggers import TAGGERS
     from dataprep_assets.curation.tagging import load_tagger
@@ -190,7 +190,7 @@ class _Parser:
         part = self._parse_part(tree.body, 0)
         if part.type != "boolean":
             raise ConfigError(
-                f"{self._where}: {self._text!r} is {_with_article(part.type)}, not true or false. Compare it "
+                f"{self._where}: {self._text!r} is {_add_article(part.type)}, not true or false. Compare it "
                 "with a value"
             )
         return Rule(self._text, frozenset(self._read), part.build)
@@ -233,13 +233,13 @@ class _Parser:
     def _parse_boolean(self, node: ast.AST, depth: int) -> _Part:
         part = self._parse_part(node, depth + 1)
         if part.type != "boolean":
-            raise self._rule_error(node, f"{_with_article(part.type)}, but true or false is required")
+            raise self._rule_error(node, f"{_add_article(part.type)}, but true or false is required")
         return part
 
     def _parse_number(self, node: ast.AST, depth: int) -> _Part:
         part = self._parse_part(node, depth + 1)
         if part.type not in NUMBERS:
-            raise self._rule_error(node, f"{_with_article(part.type)}, but a number is required")
+            raise self._rule_error(node, f"{_add_article(part.type)}, but a number is required")
         return part
 
     def _parse_arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
@@ -270,7 +270,7 @@ class _Parser:
             raise self._rule_error(node, "comparisons with null are never true. Write `is null` or `is not null`")
         if left_part.type != right_part.type and not {left_part.type, right_part.type} <= set(NUMBERS):
             raise self._rule_error(
-                node, f"cannot compare {_with_article(left_part.type)} with {_with_article(right_part.type)}"
+                node, f"cannot compare {_add_article(left_part.type)} with {_add_article(right_part.type)}"
             )
         comparison = _COMPARED[type(operator)]
         if left_part.type == "boolean" and comparison not in ("equal", "not_equal"):
@@ -288,7 +288,7 @@ class _Parser:
                 raise self._rule_error(value, "a list can contain only numbers or strings")
             if part.type != operand.type and not {part.type, operand.type} <= set(NUMBERS):
                 raise self._rule_error(
-                    value, f"cannot compare {_with_article(operand.type)} with {_with_article(part.type)}"
+                    value, f"cannot compare {_add_article(operand.type)} with {_add_article(part.type)}"
                 )
         negated = isinstance(operator, ast.NotIn)
 
@@ -306,7 +306,7 @@ class _Parser:
             nearest_name = find_nearest(node.id, list(self._columns))
             raise ConfigError(
                 f"{self._where}: unknown column {node.id!r}"
-                + (_tagger_advice(node.id) or (f"; did you mean {nearest_name!r}?" if nearest_name else "."))
+                + (_suggest_tagger(node.id) or (f"; did you mean {nearest_name!r}?" if nearest_name else "."))
                 + f" Available: {', '.join(self._columns)}"
             )
         self._read.add(node.id)
@@ -369,7 +369,7 @@ def _format_node(node: ast.AST) -> str:
     return re.sub(r"\bNone\b", "null", re.sub(r"\s+", " ", ast.unparse(node))[:60])
 
 
-def _with_article(kind: str) -> str:
+def _add_article(kind: str) -> str:
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
@@ -388,7 +388,7 @@ def match_rules(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArr
     return {name: matches[name].to_numpy() for name in rules}
 
 
-def rule_numbers(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:
+def find_dropping_rules(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:
     """Return the number of the rule that drops each row of a table, -1 for kept rows; shape `(rows,)`.
 
     The first matching rule is the reason. A `keep` rule drops the rows for which it is not true.

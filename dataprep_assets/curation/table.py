@@ -243,7 +243,7 @@ def _build_batch(
         if all_texts:
             column_values = [_read_as(cell, kind) for cell in column_values]
         filled_columns[name_column(path)] = [
-            _check_rows(cell, kind, path, f"{label}: row {number}", fields)
+            _require_type(cell, kind, path, f"{label}: row {number}", fields)
             for number, cell in zip(numbers, column_values, strict=True)
         ]
     # Use the columns unchanged if no record is refused, which is true for most blocks.
@@ -272,7 +272,7 @@ def _read_sources(
     return [source if isinstance(source := value_at(values[number], path), str) else "unknown" for number in numbers]
 
 
-def _check_rows(value: Any, kind: ColumnType, path: str, location: str, fields: CarriedFields) -> Any:
+def _require_type(value: Any, kind: ColumnType, path: str, location: str, fields: CarriedFields) -> Any:
     if value is None or has_type(value, kind):
         return float(value) if kind == "number" and value is not None else value
     description = "a value" if fields.sensitive else repr(value)[:40]

@@ -225,7 +225,7 @@ def compute_tags(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) 
         raise
     except (Exception, SystemExit) as error:  # a user's function may raise any error
         # Tag the texts again one by one to find the row.
-        index = _failing_index(tagger, batch)
+        index = _find_failing_text(tagger, batch)
         place = locate_in_project(error)
         location = f"row {batch.row(index)}" if index is not None else f"rows {batch.row(0)} and after"
         reason = type(error).__name__ if sensitive else describe_error(error)
@@ -261,7 +261,7 @@ def _convert_to_list(values: Any) -> list[Any]:
     return list(values if plain is None else plain())
 
 
-def _failing_index(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
+def _find_failing_text(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
     """Return the index of the first text that raises by itself; None if no text does."""
     for index in range(len(batch.texts)):
         try:

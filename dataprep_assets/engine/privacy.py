@@ -93,7 +93,7 @@ class Privacy:
         """
         if not self.closed or isinstance(error, ConfigError):
             return f"{error}{more}"
-        public = f"{type(error).__name__}{_error_position(error)}{more}"
+        public = f"{type(error).__name__}{_find_error_position(error)}{more}"
         return self.public_text(f"{location}: {error}{more}" if location else f"{error}{more}", public)
 
     def public_finding(self, finding: "Finding", location: str) -> "Finding":
@@ -106,7 +106,7 @@ class Privacy:
             return replace(finding, summary="passed", table=table, plot=None)
         full_text = "\n".join([full_text, *(f"    {dict(row)}" for row in finding.table)])
         return replace(
-            finding, summary=self.public_text(full_text, f"failed{_first_position(table)}"), table=table, plot=None
+            finding, summary=self.public_text(full_text, f"failed{_find_first_position(table)}"), table=table, plot=None
         )
 
     def store_texts(self, texts: Iterable[str]) -> None:
@@ -253,7 +253,7 @@ def find_private_file(dataset: str, store: "ArtifactStore") -> Path:
     return store.root / dataset / ".private" / "texts.log"
 
 
-def _error_position(error: BaseException) -> str:
+def _find_error_position(error: BaseException) -> str:
     """Return the position of an error as text.
 
     For an error of another library, which is a bug, the position is a line of code.
@@ -264,7 +264,7 @@ def _error_position(error: BaseException) -> str:
     return "".join(f" at {Path(frame.filename).name}:{frame.lineno}" for frame in frames)
 
 
-def _first_position(table: Sequence[Mapping[str, Any]]) -> str:
+def _find_first_position(table: Sequence[Mapping[str, Any]]) -> str:
     """Return the position in the first row of a finding's table, as text."""
     return _format_position(
         {name: value for row in table[:1] for name, value in row.items() if name in Position.__annotations__}

@@ -106,10 +106,10 @@ def _find_defects(value: Any) -> Iterator[str]:
         elif len(flat) % 2:
             yield f"{split}: must be pairs of weight and prefix, not {count_of(len(flat), 'string')}"
         else:
-            yield from _pair_defects(split, flat, split_of)
+            yield from _find_pair_defects(split, flat, split_of)
 
 
-def _pair_defects(split: str, flat: list[str], seen_prefixes: dict[str, str]) -> Iterator[str]:
+def _find_pair_defects(split: str, flat: list[str], seen_prefixes: dict[str, str]) -> Iterator[str]:
     weights = [_parse_number(text) for text in flat[::2]]
     for text, weight in zip(flat[::2], weights, strict=True):
         if weight is None or weight < 0:

@@ -55,7 +55,7 @@ def open_runs(path: Path) -> NDArray[np.uint64]:
     return _map_columns(path, 2)
 
 
-def no_runs() -> NDArray[np.uint64]:
+def build_empty_runs() -> NDArray[np.uint64]:
     """Return the empty runs of a stream that contains all rows of its files."""
     return np.empty((0, 2), _DTYPE)
 

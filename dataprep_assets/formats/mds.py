@@ -193,7 +193,7 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
         yield samples.reshape(count, size // _IDS.itemsize)
 
 
-def shard_samples(index: bytes, location: str) -> list[tuple[str, int]]:
+def read_shard_samples(index: bytes, location: str) -> list[tuple[str, int]]:
     """Return the name and number of samples of each shard in the bytes of an ``index`` file.
 
     Raises FormatError, naming ``location``, if the bytes are not an MDS index.

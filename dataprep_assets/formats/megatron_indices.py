@@ -151,12 +151,12 @@ def _write_header(file: BinaryIO, rows: int, dtype: np.dtype[Any], columns: int 
     np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
 
 
-def sample_dtype(documents: int, longest: int) -> str:
+def choose_sample_dtype(documents: int, longest: int) -> str:
     """Return the dtype of a sample index for this number of documents whose longest has this many tokens."""
     return "int32" if max(documents, longest) <= np.iinfo(np.int32).max else "int64"
 
 
-def shuffle_dtype(samples: int) -> str:
+def choose_shuffle_dtype(samples: int) -> str:
     """Return the dtype of a shuffle index of this many samples."""
     # Megatron's limit is slightly below the maximum of uint32.
     return "int64" if samples >= np.iinfo(np.uint32).max - 1 else "uint32"

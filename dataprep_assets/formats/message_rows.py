@@ -15,7 +15,7 @@ key is null in other messages. A view without calls has no `tool_calls`, because
 JSON text has the separators of `json.dumps`, like the `tojson` of transformers, so that templates write the same text.
 A call without `function` gets one in both files, as in OpenAI's format.
 
-Entry points: `row_of`, `Keys`, `write_lines`, `write_parquet`, `read_lines`, `read_parquet`; `restore`.
+Entry points: `build_row`, `Keys`, `write_lines`, `write_parquet`, `read_lines`, `read_parquet`; `restore`.
 """
 
 import json
@@ -57,17 +57,17 @@ _ROWS = 1000
 Message = dict[str, Any]
 
 
-def parquet_name(split: str, number: int, count: int) -> str:
+def build_parquet_name(split: str, number: int, count: int) -> str:
     """Return the path of a Parquet file of a split."""
     return f"{split_name(split)}/data-{number:05d}-of-{count:05d}.parquet"
 
 
-def lines_name(split: str) -> str:
+def build_lines_name(split: str) -> str:
     """Return the path of the JSON lines of a split."""
     return f"{split_name(split)}.jsonl"
 
 
-def row_of(
+def build_row(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     kwargs: Mapping[str, Any],
@@ -112,7 +112,7 @@ class Keys:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Add the keys of a row of JSON lines."""
-        for message in map(_arrow_message, row["messages"]):
+        for message in map(_convert_message, row["messages"]):
             if message.keys() == _ALWAYS:
                 continue
             self.message.update(message)
@@ -140,7 +140,7 @@ class Keys:
         return pa.schema([("messages", pa.list_(message)), ("tools", pa.string()), ("extra_info", info)])
 
 
-def _arrow_message(message: Mapping[str, Any]) -> Message:
+def _convert_message(message: Mapping[str, Any]) -> Message:
     """Return a message in its Parquet form."""
     # fast path, because most messages have only these keys
     if message.keys() == _ALWAYS and all(type(value) is str for value in message.values()):
@@ -148,7 +148,7 @@ def _arrow_message(message: Mapping[str, Any]) -> Message:
     values, other_values = dict[str, Any](), dict[str, Any]()
     for key, value in message.items():
         if key == "tool_calls" and value and all(map(_is_plain, value)):
-            values[key] = [_arrow_call(call) for call in value]
+            values[key] = [_convert_call(call) for call in value]
         elif key in _KEYS and key not in ("tool_calls", "other_keys") and _has_type(value, _KEYS[key]):
             values[key] = value
         else:
@@ -156,7 +156,7 @@ def _arrow_message(message: Mapping[str, Any]) -> Message:
     # Keep a call with other keys whole in `other_keys`. Also build a call from its standard keys, so that templates
     # render it.
     if other_values.get("tool_calls"):
-        values["tool_calls"] = [_arrow_call(call) for call in other_values["tool_calls"]]
+        values["tool_calls"] = [_convert_call(call) for call in other_values["tool_calls"]]
     return {**values, **({"other_keys": _format_text(other_values)} if other_values else {})}
 
 
@@ -172,7 +172,7 @@ def _is_plain(call: Mapping[str, Any]) -> bool:
     return is_known and isinstance(call.get("id", ""), str) and isinstance(call.get("type", None), str)
 
 
-def _arrow_call(call: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_call(call: Mapping[str, Any]) -> dict[str, Any]:
     function, id_ = call["function"], call.get("id")
     return {
         **({"id": id_} if isinstance(id_, str) else {}),
@@ -181,10 +181,10 @@ def _arrow_call(call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _arrow_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_row(row: Mapping[str, Any]) -> dict[str, Any]:
     info, kwargs = row["extra_info"], row["extra_info"].get("chat_template_kwargs")
     return {
-        "messages": [_arrow_message(message) for message in row["messages"]],
+        "messages": [_convert_message(message) for message in row["messages"]],
         "tools": _format_text(row["tools"]) if "tools" in row else None,
         "extra_info": {**info, "chat_template_kwargs": None if kwargs is None else _format_text(kwargs)},
     }
@@ -234,7 +234,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def keys_of(path: Path) -> Keys:
+def read_line_keys(path: Path) -> Keys:
     """Return the keys of a file of JSON lines."""
     keys = Keys()
     for row in read_lines(path):
@@ -245,7 +245,7 @@ def keys_of(path: Path) -> Keys:
 def write_parquet(path: Path, rows: Iterator[Mapping[str, Any]], schema: "pa.Schema") -> None:
     """Write rows of JSON lines as the new Parquet file `path`. The same rows give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_rows(path, schema, map(_arrow_row, rows), group=_ROWS)
+    write_rows(path, schema, map(_convert_row, rows), group=_ROWS)
 
 
 def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -270,7 +270,7 @@ def read_row_keys(path: Path) -> Keys:
     return keys
 
 
-def schema_defects(path: Path, schema: "pa.Schema") -> Iterator[str]:
+def find_schema_defects(path: Path, schema: "pa.Schema") -> Iterator[str]:
     """Yield a sentence if a Parquet file has a different schema."""
     try:
         with open_reader(path) as file:
@@ -279,7 +279,7 @@ def schema_defects(path: Path, schema: "pa.Schema") -> Iterator[str]:
         yield str(error)
 
 
-def card(files: Mapping[str, Mapping[str, str]], name: str) -> bytes:
+def encode_card(files: Mapping[str, Mapping[str, str]], name: str) -> bytes:
     """Return the bytes of the card. `files` has the digest of each Parquet file by split."""
     splits = {split_name(split): digests for split, digests in files.items()}
     front = {

@@ -37,7 +37,7 @@ from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_enc
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
-from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens, installed_version
+from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens, find_installed_version
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _InstalledEngine:
 
 @cache
 def _load_installed_engine(name: str) -> _InstalledEngine:
-    return _InstalledEngine(name, installed_version(name) or "not installed")
+    return _InstalledEngine(name, find_installed_version(name) or "not installed")
 
 
 @fail_on_errors

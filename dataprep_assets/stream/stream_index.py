@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import are_listed, format_ids
+from dataprep_assets.curation.retractions import find_listed, format_ids
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.engine.trace.place import DocumentSpan
@@ -107,7 +107,7 @@ class IndexedShard:
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
         blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)
-        matches = [start + np.flatnonzero(are_listed(block, wanted_hashes)) for start, block in blocks]
+        matches = [start + np.flatnonzero(find_listed(block, wanted_hashes)) for start, block in blocks]
         return np.concatenate(matches) if matches else np.empty(0, np.intp)
 
     def hash_at(self, file: str, row: int) -> int | None:
@@ -306,5 +306,5 @@ def current_retractions(store: ArtifactStore, shard: Artifact, listed_hashes: ND
     # Ids of dropped documents still count while they are listed, because the finished shard's key contains them.
     dropped_ids = np.array([int(hex_id, 16) for hex_id in facts.retracted], np.uint64)
     return format_ids(
-        np.union1d(shard_ids[are_listed(shard_ids, listed_hashes)], np.intersect1d(listed_hashes, dropped_ids))
+        np.union1d(shard_ids[find_listed(shard_ids, listed_hashes)], np.intersect1d(listed_hashes, dropped_ids))
     )

@@ -90,9 +90,9 @@ def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
 
 def _convert(folder: Path, pattern: str | None) -> Path | None:
     # imported here, because most tokenizers need no conversion
-    from dataprep_assets.tokenization.conversion import converted_folder
+    from dataprep_assets.tokenization.conversion import convert_folder
 
-    return converted_folder(folder, pattern)
+    return convert_folder(folder, pattern)
 
 
 def _download_original(declaration: TokenizerDeclaration) -> Path:

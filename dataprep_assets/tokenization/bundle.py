@@ -15,7 +15,7 @@ from typing import Any
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.stores.files import canonical_json, digest_value, identify_version, sha256_file
 from dataprep_assets.tokenization.definition import Definition, load_definition
-from dataprep_assets.tokenization.library_errors import panics_as_errors
+from dataprep_assets.tokenization.library_errors import convert_panics
 from dataprep_assets.tokenization.reference import NAME, Reference, load_reference
 from dataprep_assets.tokenization.settings import CONFIG, DECODER, Settings, read_settings
 
@@ -130,7 +130,7 @@ class TokenizerBundle:
         reference = next(
             (candidate for reading in readings if (candidate := _cached_references.get((self.digest, reading)))), None
         )
-        return reference or reference_tokenizer(self, readings[-1])
+        return reference or load_reference_tokenizer(self, readings[-1])
 
     @cached_property
     def vocab_size(self) -> int:
@@ -274,7 +274,7 @@ def _digest_files(directory: Path, versions: tuple[str | None, ...]) -> str:
 _cached_references: dict[tuple[str, str], Reference] = {}
 
 
-def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Reference:
+def load_reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Reference:
     """Return the reference's tokenizer for a bundle and a reading of literal special tokens.
 
     At most two tokenizers are cached per process, because each takes about 100 MB.
@@ -288,7 +288,7 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
     key = (bundle.digest, special_tokens)
     if key not in _cached_references:
         try:
-            with panics_as_errors(NAME):
+            with convert_panics(NAME):
                 loaded = load_reference(bundle.engine_json(special_tokens), special_as_text=special_tokens == "text")
         except TokenizerError:
             raise

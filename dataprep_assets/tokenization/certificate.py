@@ -27,7 +27,7 @@ from dataprep_assets.tokenization.engines import (
     FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
-    installed_version,
+    find_installed_version,
     read_cached,
     write_cached,
 )
@@ -41,7 +41,7 @@ from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion
 # comparable.
 
 SET = 6
-"""Version of the set. Increase it with every change to the documents from `adversarial_documents`."""
+"""Version of the set. Increase it with every change to the documents from `generate_adversarial_documents`."""
 _SPACES = (
     " \t\n\r\u000b\u000c\u0085\u00a0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff"
 )
@@ -98,7 +98,7 @@ _LONG = (
 """Repeated texts and their counts. The results are too long for the counters of some engines (2^16)."""
 
 
-def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]:
+def generate_adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]:
     """Yield about 3,000 documents; `special_literals` are the tokenizer's own special tokens, which appear in texts."""
     yield from ("", " ", "\n", "a", "\u0301")
     for space in _SPACES:
@@ -135,12 +135,12 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
     for _ in range(200):  # any code point except surrogates
         yield "".join(chr(c) for c in (generator.randrange(1, 0x110000) for _ in range(60)) if not 0xD800 <= c < 0xE000)
     for version in VERSIONS:
-        yield from _unicode_documents(version)
+        yield from _generate_unicode_documents(version)
     for unit, count in _LONG:
         yield unit * count
 
 
-def _unicode_documents(version: UnicodeVersion) -> Iterator[str]:
+def _generate_unicode_documents(version: UnicodeVersion) -> Iterator[str]:
     """Yield documents with a version's characters in words, between spaces and digits, and next to combining marks."""
     for character in version.sample:
         yield f"a{character}b {character}{character}1 {character}'s\n-{character}-"
@@ -159,7 +159,7 @@ CLASSES = ("long", "special_literal", "ascii", "unnormalized", "east_asian", "ot
 scripts. ASCII comes before the rest, because it is the cheapest test for most texts."""
 
 
-def document_class(text: str, literals: LiteralFinder) -> str:
+def classify_document(text: str, literals: LiteralFinder) -> str:
     """Return the class of a document: the first of `CLASSES` that matches."""
     if len(text) >= LONG_DOCUMENT:
         return "long"
@@ -287,19 +287,19 @@ def compare(
     """Compare `engine` with `reference` on `documents`, by default on the adversarial set of the bundle's tokenizer."""
     literals = bundle.special_literals
     if documents is None:
-        documents = adversarial_documents([t.content for t in bundle.special_tokens])
+        documents = generate_adversarial_documents([t.content for t in bundle.special_tokens])
     compared_counts: Counter[str] = Counter()
     differing_counts: Counter[str] = Counter()
     for batch in cut_batches(documents):
         wrong_indices = set(find_disagreements(engine, reference, batch))
         for index, text in enumerate(batch):
-            kind = document_class(text, literals)
+            kind = classify_document(text, literals)
             compared_counts[kind] += 1
             differing_counts[kind] += index in wrong_indices
     return Comparison(compared=compared_counts, differing=differing_counts)
 
 
-def adversarial_comparison(
+def compare_on_adversarial_set(
     bundle: TokenizerBundle, mode: SpecialTokens, engine: Engine, reference: Engine
 ) -> Comparison:
     """Return the result of `compare` on a tokenizer's adversarial set, cached for these engines.
@@ -315,14 +315,14 @@ def adversarial_comparison(
     engines = [engine.name, engine.version, reference.name, reference.version]
     # include Python's Unicode version, which decides whether a document is normalized and therefore its class
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
-    comparison = _recall(key)
+    comparison = _read_cached_comparison(key)
     if comparison is None:
         comparison = compare(bundle, engine, reference)
         write_cached("adversarial", key, {"compared": comparison.compared, "differing": comparison.differing})
     return comparison
 
 
-def _recall(key: str) -> Comparison | None:
+def _read_cached_comparison(key: str) -> Comparison | None:
     """Return the cached comparison under a key; None if there is none."""
     value = read_cached("adversarial", key, dict[str, dict[str, NonNegativeInt]])
     if value is None or value.keys() != {"compared", "differing"}:
@@ -398,12 +398,12 @@ def refuse_engine(bundle: TokenizerBundle, special_tokens: str, engine: str, rea
         engine: Name of the engine.
         reason: The reason for the refusal.
     """
-    version = library.library_version()
+    version = library.read_library_version()
     return Certificate(
         tokenizer_digest=bundle.digest,
         special_tokens=special_tokens,
         engine=engine,
-        engine_version=installed_version(engine) or "not installed",
+        engine_version=find_installed_version(engine) or "not installed",
         reference_version=version,
         unicode_version=unicodedata.unidata_version,
         compared={},
@@ -475,7 +475,7 @@ class CertifiedEncoder:
         if not self.certificate.refused:
             return self._fast.encode(texts)
         literals = self.bundle.special_literals
-        refused_flags = [document_class(t, literals) in self.certificate.refused for t in texts]
+        refused_flags = [classify_document(t, literals) in self.certificate.refused for t in texts]
         self.reference_documents += sum(refused_flags)
         by_engine = {
             is_refused: iter(_split_ids(engine.encode(batch)))
@@ -509,7 +509,7 @@ class CertifiedEncoder:
             # do not count the recheck, because only documents of the stream count
             self.reference_documents = documents_before
         if not np.array_equal(self.reference.encode([text])[0], ids):
-            kind = document_class(text, self.bundle.special_literals)
+            kind = classify_document(text, self.bundle.special_literals)
             raise CertificateError(
                 f"{location}: {self.certificate.engine} {self.certificate.engine_version} differs from the "
                 f"reference on this document (class {kind}). Declare `tokenizer.refuse: [{kind}]` and rebuild "
@@ -523,7 +523,7 @@ class _ReferenceIdentity:
     name = ReferenceEngine.name
 
     def __init__(self) -> None:
-        self.version = library.library_version()
+        self.version = library.read_library_version()
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
         raise TokenizerError(f"{self.name} cannot encode, because only its identity is loaded")

@@ -7,7 +7,7 @@ on any machine (`compare_with_original`).
 A SentencePiece model has two conversions: by its class in transformers, and by the model's own description. The
 conversion with fewer different ids for a few texts is used.
 
-Entry points: `converted_folder`, `compare_with_original`, `Conversion`.
+Entry points: `convert_folder`, `compare_with_original`, `Conversion`.
 """
 
 import json
@@ -27,8 +27,8 @@ from typing_extensions import TypedDict
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.project import read_state, user_cache
 from dataprep_assets.stores.files import digest_value, sha256_file
-from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle, reference_tokenizer
-from dataprep_assets.tokenization.certificate import adversarial_documents
+from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle, load_reference_tokenizer
+from dataprep_assets.tokenization.certificate import generate_adversarial_documents
 from dataprep_assets.tokenization.limited_process import limit_process, run_limited
 from dataprep_assets.tokenization.originals import (
     DESCRIPTIONS,
@@ -99,7 +99,7 @@ def read_conversion(folder: Path) -> Conversion | None:
     return read_state(folder / RECORD, Conversion)
 
 
-def converted_folder(folder: Path, pattern: str | None = None) -> Path | None:
+def convert_folder(folder: Path, pattern: str | None = None) -> Path | None:
     """Return the folder with the conversion of a tokenizer, and convert the tokenizer if necessary.
 
     Returns None if the folder has no tokenizer in a form that can be converted.
@@ -114,7 +114,7 @@ def converted_folder(folder: Path, pattern: str | None = None) -> Path | None:
     if original is None:
         return None
     digests = {str(path.relative_to(folder)): sha256_file(path) for path in _iterate_used_files(folder, original)}
-    target = _cache() / digest_value([VERSION, original.pattern, digests])
+    target = _locate_cache() / digest_value([VERSION, original.pattern, digests])
     if (target / RECORD).is_file():
         return target
     if (library := original.missing_library) is not None:
@@ -145,7 +145,7 @@ def converted_folder(folder: Path, pattern: str | None = None) -> Path | None:
     return target
 
 
-def _cache() -> Path:
+def _locate_cache() -> Path:
     try:
         return user_cache() / "tokenizers"
     except ConfigError as error:
@@ -185,7 +185,7 @@ def main(staging: str, pattern: str | None) -> None:
     """
     limit_process(_MEMORY_BYTES, _CPU_SECONDS)
     try:
-        _write(Path(staging), pattern)
+        _write_conversion(Path(staging), pattern)
     except Exception as error:
         print(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
         sys.exit(1)
@@ -200,7 +200,7 @@ class _Candidate:
     settings: Mapping[str, Any]
 
 
-def _write(staging: Path, pattern: str | None) -> None:
+def _write_conversion(staging: Path, pattern: str | None) -> None:
     """Write the conversion with the fewest differing texts into `staging`, with settings and templates."""
     folder = staging / ORIGINAL
     original = find_original(folder, pattern)
@@ -244,7 +244,7 @@ def _count_differing(candidate: _Candidate, original: Original) -> int:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(candidate.text)
-    encode = open_encoder(original, _splitting_expression(candidate.text))
+    encode = open_encoder(original, _find_splitting_expression(candidate.text))
     return sum(tokenizer.encode(text, add_special_tokens=False).ids != encode(text) for text in _TEXTS)
 
 
@@ -342,7 +342,7 @@ _CONVERTERS: dict[Form, tuple[Callable[[Original], _Candidate], ...]] = {
 }
 
 
-def _splitting_expression(text: str) -> str | None:
+def _find_splitting_expression(text: str) -> str | None:
     """Return the expression of a `tokenizer.json` that splits text before its byte-level BPE; None if it has none."""
     pre_tokenizer = orjson.loads(text).get("pre_tokenizer") or {}
     parts = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
@@ -368,8 +368,8 @@ def compare_with_original(bundle: TokenizerBundle, documents: Iterable[str]) -> 
         raise TokenizerError(
             f"{bundle.name}: comparing its ids with {original.path.name} needs {library}. Install the extra: {INSTALL}"
         )
-    encode = open_encoder(original, _splitting_expression(bundle.tokenizer_json))
-    reference = reference_tokenizer(bundle, "match")
+    encode = open_encoder(original, _find_splitting_expression(bundle.tokenizer_json))
+    reference = load_reference_tokenizer(bundle, "match")
     count = differing_count = 0
     for document in documents:
         if bundle.special_literals.is_in(document):
@@ -389,7 +389,7 @@ def require_equal(bundle: TokenizerBundle, documents: Iterable[str]) -> str | No
         return None
     differences = compare_with_original(bundle, documents)
     literals = [token.content for token in bundle.special_tokens]
-    adversarial = compare_with_original(bundle, adversarial_documents(literals))
+    adversarial = compare_with_original(bundle, generate_adversarial_documents(literals))
     names = ", ".join(sorted(name for name in conversion["files"] if name not in DESCRIPTIONS))
     if differences.differing or adversarial.differing > MAX_DIFFERING * adversarial.documents:
         texts = f"{differences.differing:,} of {count_of(differences.documents, 'document')}"

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from dataprep_assets.errors import TokenizerError, count_of
-from dataprep_assets.tokenization.reference import BYTE_LETTERS, list_parts, reference_tables
+from dataprep_assets.tokenization.reference import BYTE_LETTERS, find_reference_tables, list_parts
 from dataprep_assets.tokenization.settings import is_from_older_file
 
 MAX_FILE_BYTES = 256 << 20
@@ -161,7 +161,7 @@ class _Model:
             raise TokenizerError(f"the special token {min(needed)!r} is a character, or part of other tokens")
         skipped = len(self.value.get("continuing_subword_prefix") or "")
         kept_pairs = [[first, second] for first, second in self.pairs if first + second[skipped:] not in contents]
-        self.value["merges"] = _short_merges(kept_pairs) or kept_pairs
+        self.value["merges"] = _shorten_merges(kept_pairs) or kept_pairs
 
 
 @lru_cache(maxsize=2)
@@ -193,7 +193,7 @@ def load_definition(
     }
     contents |= own_ids.keys() & set(ends)
     ids = _map_ids(model, added)
-    if (merges := _short_merges(model.value.get("merges"))) is not None:
+    if (merges := _shorten_merges(model.value.get("merges"))) is not None:
         model.value["merges"] = merges
     parts = [*list_parts(value.get("normalizer")), *list_parts(value.get("pre_tokenizer"))]
     knows = model.knows_every_byte({str(part.get("type")) for part in parts})
@@ -210,10 +210,10 @@ def load_definition(
         special=tuple(sorted(((content, own_ids[content]) for content in contents), key=lambda item: item[1])),
         added=frozenset(token["content"] for token in added if token["content"] not in contents),
         ids=ids,
-        tables=reference_tables(value.get("normalizer"), value.get("pre_tokenizer")),
+        tables=find_reference_tables(value.get("normalizer"), value.get("pre_tokenizer")),
         unknown_id=unknown_id,
         may_drop=not knows or any(map(_may_remove, parts)),
-        normalizer=_rewriting_normalizer(value.get("normalizer")),
+        normalizer=_find_rewriting_normalizer(value.get("normalizer")),
         takes_blanks=tuple(
             (token["content"], token["content"] in contents, strips_left, strips_right)
             for token in added
@@ -353,7 +353,7 @@ def _turn_literals_into_text(value: dict[str, Any], model: _Model, contents: Col
     return orjson.dumps(value).decode()
 
 
-def _rewriting_normalizer(normalizer: Any) -> str | None:
+def _find_rewriting_normalizer(normalizer: Any) -> str | None:
     """Return a normalizer as JSON if it may change more of a text than its Unicode form; otherwise None."""
     parts = list_parts(normalizer)
     return orjson.dumps(normalizer).decode() if any(map(_may_change, parts)) else None
@@ -381,7 +381,7 @@ _SPLITTERS = frozenset({"Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Me
 """Pre-tokenizers that remove no characters except white space. `CharDelimiterSplit` is not among them."""
 
 
-def _short_merges(merges: Any) -> list[str] | None:
+def _shorten_merges(merges: Any) -> list[str] | None:
     """Return the merges of a BPE model as texts, `first second`, the format's other form; None if impossible.
 
     Engines load this form about 0.3 s faster. It cannot represent parts with a space, and a text that begins like the

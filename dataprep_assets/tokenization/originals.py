@@ -98,7 +98,7 @@ def find_original(folder: Path, pattern: str | None = None) -> Original | None:
         if path.is_file():
             if not _is_tiktoken(path):
                 return Original(form="sentencepiece", path=path)
-            return Original(form="tiktoken", path=path, pattern=pattern or _declared_pattern(path))
+            return Original(form="tiktoken", path=path, pattern=pattern or _find_declared_pattern(path))
     if (path := folder / VOCABULARY).is_file() and (folder / MERGES).is_file():
         return Original(form="merges", path=path)
     if (path := folder / WORDS).is_file():
@@ -116,7 +116,7 @@ def _is_tiktoken(path: Path) -> bool:
     return _TIKTOKEN_LINE.match(line) is not None
 
 
-def _declared_pattern(path: Path) -> str:
+def _find_declared_pattern(path: Path) -> str:
     """Return the expression in the code next to a tiktoken file. Raises TokenizerError if there is none."""
     for code in sorted(path.parent.glob("tokenization_*.py")):
         try:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.stores.files import digest_value, sha256_file
-from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
+from dataprep_assets.tokenization.bundle import TokenizerBundle, load_reference_tokenizer
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.transformers import encoded, tokenizer_facts
@@ -72,7 +72,7 @@ def test_ids_and_vocabulary_size_are_the_librarys(tmp_path: Path, change: Callab
 def test_tokenizers_of_equal_files_are_loaded_once_and_read_literals_each_in_its_way(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
     one, other = TokenizerBundle.load(folder), TokenizerBundle.load(folder, name="other")
-    assert reference_tokenizer(one, "text") is reference_tokenizer(other, "text")
+    assert load_reference_tokenizer(one, "text") is load_reference_tokenizer(other, "text")
     literal = SEPARATORS[0]
     text, match = ReferenceEngine(one, "text"), ReferenceEngine(one, "match")
     assert len(match.encode([literal])[0]) == 1

@@ -152,7 +152,7 @@ class Benchmarks:
             long.texts.append(part.text)
             long.items.append(name)
             long.words.append(words)
-            long.least.append(_min_ngrams(weights, self._ngram, self._min_words))
+            long.least.append(_compute_min_ngrams(weights, self._ngram, self._min_words))
         if (whole_item := build_whole_item(name, short, self._ngram, self._min_words)) is not None:
             yield whole_item
 
@@ -173,7 +173,7 @@ class Benchmarks:
         fresh = np.append(True, (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1]))[: len(hashes)]
         hashes, owners = hashes[fresh], owners[fresh]
         # Count items instead of texts, because one item may contain a phrase in several fields.
-        common = _are_shared(hashes, items[owners])
+        common = _find_shared(hashes, items[owners])
         self.common = int(np.count_nonzero(common))
         self._hashes, self._owners = hashes[~common], owners[~common]
         # Shares refer to the remaining n-grams, because common ones are no evidence for or against an item.
@@ -257,7 +257,7 @@ def _is_unspaced(weights: Sequence[int]) -> bool:
     return sum(weight for weight in weights if weight < WORD) > sum(weights) / 2
 
 
-def _min_ngrams(weights: Sequence[int], ngram: int, min_words: int) -> int:
+def _compute_min_ngrams(weights: Sequence[int], ngram: int, min_words: int) -> int:
     """Return the minimum number of a text's n-grams that a document must contain.
 
     One is enough, except in scripts without spaces, where a name may be most of a question.
@@ -289,7 +289,7 @@ def _has_content_words(
     return is_meaningful
 
 
-def _are_shared(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _find_shared(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask of the hashes that are in `_SHARED` items or more."""
     pairs = np.unique(np.column_stack([hashes, items.astype(np.uint64)]), axis=0)
     unique_hashes, counts = np.unique(pairs[:, 0], return_counts=True)

@@ -120,10 +120,10 @@ def group_sharing_documents(
             nodes.append(shard_nodes[is_counted])
         if not hashes:
             continue
-        yield _repeated_hashes(np.concatenate(hashes), np.concatenate(nodes))
+        yield _find_repeated_hashes(np.concatenate(hashes), np.concatenate(nodes))
 
 
-def _repeated_hashes(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
+def _find_repeated_hashes(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
     """Return the entries whose hash occurs more than once, sorted by hash and number.
 
     The input consists of one increasing run per shard, which a stable sort merges in a tenth of the time of other
@@ -250,8 +250,8 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
         if large:
             waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
         all_pairs.append(np.concatenate(band_pairs))
-    all_pairs += _pairs_sharing_two(documents, waiting, order)
-    pairs = _unique_pairs(np.concatenate(all_pairs))
+    all_pairs += _pair_by_two_bands(documents, waiting, order)
+    pairs = _deduplicate_pairs(np.concatenate(all_pairs))
     # Without other datasets, `pairs` needs no filter: either all pairs are compared, or runs were already divided by
     # split.
     return pairs[order.compared_mask(documents, pairs)] if order.theirs.any() else pairs
@@ -277,7 +277,7 @@ def _pair_with_first(members: Nodes, first_members: Nodes) -> NDArray[np.int64]:
     return different
 
 
-def _pairs_sharing_two(
+def _pair_by_two_bands(
     documents: CandidateSet, waiting: Sequence[tuple[Nodes, Nodes]], order: CandidateOrder
 ) -> Iterator[NDArray[np.int64]]:
     """Yield pairs of documents that share two full bands; each band is combined with the next one."""
@@ -297,7 +297,7 @@ def _pairs_sharing_two(
             yield _pair_with_first(run_members, order.first_members(documents, run_members))
 
 
-def _unique_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+def _deduplicate_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     ordered = np.sort(pairs, axis=1)
     if not len(ordered):
         return ordered

@@ -119,7 +119,7 @@ class ComparedPairs:
     def from_pairs(cls, pairs: NDArray[np.uint64]) -> Self:
         """Return the compared pairs, given in any order and possibly with repetitions."""
         unique_pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
-        return cls(unique_pairs[np.argsort(_pair_key(unique_pairs[:, 0], unique_pairs[:, 1]), kind="stable")])
+        return cls(unique_pairs[np.argsort(_compute_pair_key(unique_pairs[:, 0], unique_pairs[:, 1]), kind="stable")])
 
     def remove(self, positions: NDArray[np.int64]) -> Self:
         """Return all pairs except the pairs at some positions."""
@@ -130,14 +130,14 @@ class ComparedPairs:
         if not len(self.pairs):
             return np.full(len(first_nodes), -1)
         low, high = np.minimum(first_nodes, second_nodes), np.maximum(first_nodes, second_nodes)
-        keys = _pair_key(self.pairs[:, 0], self.pairs[:, 1])
-        indices = np.minimum(np.searchsorted(keys, _pair_key(low, high)), len(keys) - 1)
+        keys = _compute_pair_key(self.pairs[:, 0], self.pairs[:, 1])
+        indices = np.minimum(np.searchsorted(keys, _compute_pair_key(low, high)), len(keys) - 1)
         # a collision of keys is harmless, because the pair is then compared again
         is_same = (self.pairs[indices, 0] == low) & (self.pairs[indices, 1] == high)
         return np.where(is_same, indices, -1)
 
 
-def _pair_key(low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _compute_pair_key(low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mix_bits(low * np.uint64(0x9E3779B97F4A7C15) + high)
 
 

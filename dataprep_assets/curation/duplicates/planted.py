@@ -140,7 +140,7 @@ def _list_edits(vocabulary: Sequence[str]) -> Iterator[tuple[str, float, Edit]]:
     yield "encoding", 0.0, lambda text, _: (text, "\ufeff" + unicodedata.normalize("NFD", text).replace(" ", "\u00a0"))
     yield "licence", 1.0, lambda text, draw: (_LICENSE + text, _LICENSE + _shuffle_words(text, draw, vocabulary))
     yield "form", 0.5, lambda text, draw: (text, _replace_every_fourth_word(text, draw, vocabulary))
-    yield "translation", 1.0, lambda _, draw: _bilingual_text(draw)
+    yield "translation", 1.0, lambda _, draw: _draw_translations(draw)
 
 
 def _pair_with_edit(edit: Callable[[str, random.Random], str], text: str, draw: random.Random) -> tuple[str, str]:
@@ -180,7 +180,7 @@ def _replace_every_fourth_word(text: str, draw: random.Random, vocabulary: Seque
     return " ".join(draw.choice(vocabulary) if index % 4 == 0 else word for index, word in enumerate(text.split()))
 
 
-def _bilingual_text(draw: random.Random) -> tuple[str, str]:
+def _draw_translations(draw: random.Random) -> tuple[str, str]:
     """Return a short text in two languages."""
     text, translation = draw.sample(draw.choice(NOTICES), 2)
     return text, translation

@@ -75,7 +75,7 @@ def group_by_build(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ..
     return [tuple(members) for _, members in groupby(specs, key=group)]
 
 
-def build_order(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:
+def iterate_builds(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:
     """Yield each artifact with the partitions to build (empty if unpartitioned).
 
     The order is computed lazily, because building earlier artifacts plans the partitions of later ones.

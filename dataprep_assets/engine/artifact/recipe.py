@@ -128,10 +128,10 @@ class RecipeInputs:
             return Change(kind="older version", reason=reason, changes=tuple(changes[:1]))
         names, files = (*changes_by_kind["upstream"], *changes_by_kind["settings"]), tuple(source_changes)
         if changes_by_kind["upstream"]:
-            reason = f"its input changed: {_first_names(_list_names(changes_by_kind['upstream']))}"
+            reason = f"its input changed: {_join_first_names(_list_names(changes_by_kind['upstream']))}"
             return Change(kind="input changed", reason=reason, changes=names, files=files)
         source = (
-            "its source changed: " + _first_names(list(files) or _list_names(changes_by_kind["sources"]))
+            "its source changed: " + _join_first_names(list(files) or _list_names(changes_by_kind["sources"]))
             if changes_by_kind["sources"]
             else ""
         )
@@ -246,7 +246,7 @@ def _list_names(changed: list[IngredientChange]) -> list[str]:
     return [one.name for one in changed]
 
 
-def _first_names(names: list[str], max_names: int = 3) -> str:
+def _join_first_names(names: list[str], max_names: int = 3) -> str:
     return ", ".join(names[:max_names]) + (f" and {len(names) - max_names} more" if len(names) > max_names else "")
 
 

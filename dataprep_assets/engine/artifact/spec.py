@@ -1,8 +1,8 @@
 """The specification of an artifact, its asset path, and the watch of its source.
 
-A dataset's Dagster assets, checks and job (`orchestration`), the build order (`build.build_order`), its stale artifacts
-(`status`) and the artifacts to sweep are all derived from its list of specs. A layer's `dataset.py` builds the list;
-each spec is written next to the build function that it names. This module does not import Dagster.
+A dataset's Dagster assets, checks and job (`orchestration`), its build order (`build.iterate_builds`), its stale
+artifacts (`status`) and the artifacts to sweep are all derived from its list of specs. A layer's `dataset.py` builds
+the list. Each spec is written next to the build function that it names. This module does not import Dagster.
 """
 
 import os
@@ -229,7 +229,7 @@ PERMISSIONS_PRIVATE: Check[_PrivateFolders] = Check(
 # The split is in the last part, because Dagster's graph shows only the last part. A code location that reads another
 # location's asset knows only its path, so the artifact must be derivable from the path.
 #
-# Entry points: `asset_path`, `parse_asset_path`.
+# Entry points: `build_asset_path`, `parse_asset_path`.
 
 AssetPath = tuple[str, ...]
 """Parts of an asset's key."""
@@ -238,7 +238,7 @@ OF_SPLITS = ("snapshot", "tags", "signatures", "selection", "token_bins", "docum
 """Artifacts that exist once per split. No other artifact's name begins with one of these names and `_`."""
 
 
-def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
+def build_asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
     """Return the path of an artifact's asset; raise ValueError if `parse_asset_path` would not return this name."""
     asset = name if split is None else f"{name}_{split}"
     if _split_name(asset) != (name, split):
@@ -321,7 +321,7 @@ class DatasetInput:
     @property
     def path(self) -> AssetPath:
         """The parts of the asset's key."""
-        return asset_path(self.dataset, self.name, self.split)
+        return build_asset_path(self.dataset, self.name, self.split)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -498,7 +498,7 @@ class ArtifactSpec:
     @property
     def path(self) -> AssetPath:
         """The parts of the asset's key."""
-        return asset_path(self.declaration.dataset, self.name, self.split)
+        return build_asset_path(self.declaration.dataset, self.name, self.split)
 
     @property
     def noun(self) -> str:

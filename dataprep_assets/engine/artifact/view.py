@@ -4,7 +4,7 @@ A corpus has views of its combined bins (`pipelines/corpus/view.py`), and a blen
 (`pipelines/blend/view.py`). Every view is an extension: a module with a `VIEW`, in this or another package. This module
 has the code that all views share.
 
-Entry points: `View`, `load_view`, `require_usable`, `ViewWriter`, `view_recipe`, `layout_valid`, `trainer_location`.
+Entry points: `View`, `load_view`, `require_usable`, `ViewWriter`, `view_recipe`, `layout_valid`, `locate_for_trainer`.
 """
 
 import re
@@ -146,7 +146,7 @@ def view_recipe(
     )
 
 
-def trainer_location(store: ArtifactStore, artifact: Artifact) -> str:
+def locate_for_trainer(store: ArtifactStore, artifact: Artifact) -> str:
     """Return the location of an artifact for a trainer: absolute, because the trainer starts in a different folder."""
     location = store.location(artifact)
     return location if "://" in location else str(Path(location).resolve())

@@ -153,14 +153,14 @@ def _build_facts(card: Card) -> CardFacts:
         dropped=sum(total.dropped.values()),
         retracted=card.retracted,
         described_files=sum(len(artifact.described) for artifact in card.artifacts),
-        undeclared=tuple(_undeclared_keys(card)),
+        undeclared=tuple(_find_undeclared_keys(card)),
         splits=card.splits,
         planned=card.planned,
         **{} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)},
     )
 
 
-def _undeclared_keys(card: Card) -> Iterator[str]:
+def _find_undeclared_keys(card: Card) -> Iterator[str]:
     declaration = card.declared
     for name, is_declared in {
         "card.license": bool(card.licenses),
@@ -203,7 +203,7 @@ def _open_card(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> 
     return _OpenedCard(store.local(artifact), store.require(artifact), gather_card(subject, store))
 
 
-def _card_matches_receipts(card: _OpenedCard) -> Finding:
+def _compare_card_with_receipts(card: _OpenedCard) -> Finding:
     """Check that every line of the two files and the counts in the card's receipt match the current receipts."""
     sensitive, expected_files = card.card.sensitive, build_card_files(card.card)
     lines = sum(len(data.splitlines()) for data in expected_files.values())
@@ -211,7 +211,11 @@ def _card_matches_receipts(card: _OpenedCard) -> Finding:
     count_defects = [] if has_same_counts else ["its receipt: the counts differ from the other receipts"]
     return build_verdict(
         [
-            *(d for name, data in expected_files.items() for d in _wrong_lines(card.directory / name, data, sensitive)),
+            *(
+                d
+                for name, data in expected_files.items()
+                for d in _find_wrong_lines(card.directory / name, data, sensitive)
+            ),
             *count_defects,
         ],
         f"{count_of(lines, 'line matches', 'lines match')} the receipts.",
@@ -223,12 +227,12 @@ _CHECKS = (
     Check(
         "card_matches_receipts",
         "The card's counts, digests and lineage match the current receipts.",
-        _card_matches_receipts,
+        _compare_card_with_receipts,
     ),
 )
 
 
-def _wrong_lines(path: Path, expected_content: bytes, sensitive: bool) -> Iterator[str]:
+def _find_wrong_lines(path: Path, expected_content: bytes, sensitive: bool) -> Iterator[str]:
     content = path.read_bytes()
     lines = zip_longest(content.splitlines(), expected_content.splitlines())
     for number, (line, expected_line) in enumerate(lines, 1):
@@ -248,10 +252,10 @@ def _format_line(line: bytes | None) -> str:
 
 def build_card_files(card: Card) -> dict[str, bytes]:
     """Return the files of a card: file name → bytes."""
-    return {PAGE: _render_page(card).encode(), croissant.NAME: croissant.to_bytes(_describe_card(card))}
+    return {PAGE: _render_page(card).encode(), croissant.NAME: croissant.encode_description(_describe_card(card))}
 
 
-def license_url(license: str) -> str:
+def find_license_url(license: str) -> str:
     """Return the URL of a license that SPDX lists; return a compound expression or free text unchanged."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
@@ -281,7 +285,7 @@ def _summarize_card(card: Card) -> str:
 def _describe_card(card: Card) -> croissant.Node:
     declaration = card.declared
     files = [
-        croissant.file_node(
+        croissant.build_file_node(
             file.path,
             f"../{file.path}",
             size=file.record.bytes,
@@ -293,7 +297,7 @@ def _describe_card(card: Card) -> croissant.Node:
     ]
     # describe the products of a sensitive dataset as folders, because file names may reveal private data
     sets = [
-        croissant.file_set_node(
+        croissant.build_file_set_node(
             a.name,
             f"../{a.name}/**",
             a.name if card.privacy.closed else f"{count_of(a.files, 'file')}, {count_of(a.bytes, 'byte')}.",
@@ -305,27 +309,27 @@ def _describe_card(card: Card) -> croissant.Node:
     for record_set in card.records:
         prefix = f"{record_set.artifact}/{record_set.prefix}"
         if paths := [file["@id"] for file in files if file["@id"].startswith(prefix)]:
-            sets += [_parquet_set(record_set, paths)] if len(paths) > 1 else []
+            sets += [_describe_parquet_set(record_set, paths)] if len(paths) > 1 else []
             source = {"fileSet": {"@id": f"{prefix}*"}} if len(paths) > 1 else {"fileObject": {"@id": paths[0]}}
             description = f"The rows of the split {record_set.split}."
             records.append(
-                croissant.records_node(
+                croissant.build_records_node(
                     f"{record_set.artifact}/{record_set.split}", description, source, record_set.columns
                 )
             )
     return {
         "name": card.dataset,
         "description": " ".join(filter(None, (card.description, _summarize_card(card), f"See {PAGE}."))),
-        "license": [license_url(license) for license in card.licenses],
+        "license": [find_license_url(license) for license in card.licenses],
         "url": declaration.homepage,
-        "creator": [croissant.creator_node(c.kind.capitalize(), c.name, c.url) for c in declaration.creators],
+        "creator": [croissant.build_creator_node(c.kind.capitalize(), c.name, c.url) for c in declaration.creators],
         "datePublished": declaration.published.isoformat() if declaration.published is not None else None,
         "version": declaration.version,
         "citeAs": declaration.citation,
         "prov:wasDerivedFrom": [
-            croissant.source_node(
+            croissant.build_source_node(
                 " ".join(filter(None, (source.place or source.name, source.revision and f"at {source.revision}"))),
-                license=license_url(source.license) if source.license is not None else None,
+                license=find_license_url(source.license) if source.license is not None else None,
                 url=source.homepage,
                 citation=source.citation,
             )
@@ -336,9 +340,9 @@ def _describe_card(card: Card) -> croissant.Node:
     }
 
 
-def _parquet_set(records: CardRecords, paths: Sequence[str]) -> croissant.Node:
+def _describe_parquet_set(records: CardRecords, paths: Sequence[str]) -> croissant.Node:
     description = f"The files of the split {records.split}."
-    return croissant.file_set_node(
+    return croissant.build_file_set_node(
         f"{records.artifact}/{records.prefix}*",
         "*.parquet",
         description,

@@ -275,7 +275,7 @@ def gather_card(subject: CardSubject, store: ArtifactStore) -> Card:
         again=_count_rebuilt(declaration, receipts),
         privacy=load_privacy(declaration),
         sections=tuple(subject.sections(receipts)),
-        planned=tuple(sorted({_planned_name(spec, store) for spec in receipts if spec.kept})),
+        planned=tuple(sorted({_format_planned_name(spec, store) for spec in receipts if spec.kept})),
     )
     return _remove_names_and_digests(card) if declaration.sensitive else card
 
@@ -332,37 +332,37 @@ def _describe_artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, produ
     version = {receipt.recipe.get("version") for receipt in receipts}
     contents = [[receipt.partition, receipt.content] for receipt in receipts]
     return CardArtifact(
-        name=_spec_name(spec),
+        name=_format_spec_name(spec),
         partitions=None if spec.partitions is None else len(receipts),
         noun=spec.noun,
         version=version.pop() if len(version) == 1 else None,
         files=sum(len(receipt.files) for receipt in receipts),
         bytes=sum(receipt.total_bytes for receipt in receipts),
         content=receipts[0].content if spec.partitions is None and receipts else digest_value(contents),
-        made_of=tuple(_spec_name(source) for source in spec.inputs),
+        made_of=tuple(_format_spec_name(source) for source in spec.inputs),
         product=product,
         described=tuple(_list_files(receipts)) if product else (),
-        contents=tuple((_artifact_folder(receipt), receipt.content) for receipt in receipts) if product else (),
+        contents=tuple((_format_artifact_folder(receipt), receipt.content) for receipt in receipts) if product else (),
     )
 
 
-def _spec_name(spec: ArtifactSpec | DatasetInput | AssetInput) -> str:
+def _format_spec_name(spec: ArtifactSpec | DatasetInput | AssetInput) -> str:
     return spec.path[-1] if isinstance(spec, ArtifactSpec) else "/".join(spec.path)
 
 
 def _list_files(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
     for receipt in receipts:
         for record in receipt.files:
-            yield CardFile(path=f"{_artifact_folder(receipt)}/{record.path}", record=record)
+            yield CardFile(path=f"{_format_artifact_folder(receipt)}/{record.path}", record=record)
 
 
-def _planned_name(spec: ArtifactSpec, store: ArtifactStore) -> str:
+def _format_planned_name(spec: ArtifactSpec, store: ArtifactStore) -> str:
     artifact = spec.locate_artifact(store) if spec.partitions is None else None
     parts = (spec.name, spec.split) if artifact is None else (artifact.name, artifact.partition)
     return "/".join(filter(None, parts))
 
 
-def _artifact_folder(receipt: Receipt) -> str:
+def _format_artifact_folder(receipt: Receipt) -> str:
     """Return the path of an artifact in its dataset's folder."""
     return "/".join(filter(None, (receipt.artifact, receipt.partition)))
 

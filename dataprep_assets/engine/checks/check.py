@@ -245,14 +245,14 @@ class _Files(Protocol):
     def receipt(self) -> Receipt: ...
 
 
-def _files_intact(files: _Files) -> Finding:
+def _check_files_intact(files: _Files) -> Finding:
     return files_intact(files.directory, files.receipt)
 
 
 FILES_INTACT: Check[_Files] = Check(
     "files_intact",
     "Every file has the size and digest that the receipt records, and there are no other files.",
-    _files_intact,
+    _check_files_intact,
 )
 """The check that most artifacts share."""
 

@@ -93,8 +93,8 @@ def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
         # compare bytes as well, because readers filter by statistics, which are not values; files of different writers
         # may have different bytes
         return (
-            _first_byte(rebuilt_path, stored_path)
-            if difference is None and _same_writer(rebuilt_path, stored_path)
+            _describe_first_byte(rebuilt_path, stored_path)
+            if difference is None and _have_same_writer(rebuilt_path, stored_path)
             else difference
         )
     if rebuilt_path.suffix in _LINES:
@@ -102,10 +102,10 @@ def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
             return next(
                 f"line {n} is different" for n, (a, b) in enumerate(zip_longest(made_file, stored_file), 1) if a != b
             )
-    return _first_byte(rebuilt_path, stored_path)
+    return _describe_first_byte(rebuilt_path, stored_path)
 
 
-def _same_writer(rebuilt_path: Path, stored_path: Path) -> bool:
+def _have_same_writer(rebuilt_path: Path, stored_path: Path) -> bool:
     """Return whether two Parquet files with equal values should have equal bytes."""
     import pyarrow.parquet as pq
 
@@ -113,7 +113,7 @@ def _same_writer(rebuilt_path: Path, stored_path: Path) -> bool:
     return writers[0] == writers[1] and rebuilt_path.stat().st_size == stored_path.stat().st_size
 
 
-def _first_byte(rebuilt_path: Path, stored_path: Path) -> str | None:
+def _describe_first_byte(rebuilt_path: Path, stored_path: Path) -> str | None:
     position = find_first_difference(rebuilt_path, stored_path)
     return None if position is None else f"byte {position} is different"
 

@@ -19,10 +19,10 @@ from dataprep_assets.engine.checks.verdicts import (
     digest_claims,
     find_failing,
     identify_version,
+    locate_records,
     read_record,
     read_slot_verdicts,
     read_verdict,
-    records_folder,
     write_record,
 )
 from dataprep_assets.engine.staleness.decide import CheckFacts
@@ -49,13 +49,13 @@ def read_known_results(
         all_artifacts = spec.artifacts(store)
         version = identify_version(all_artifacts, store)
         whole_verdict = read_verdict(
-            _record_path(spec, store),
+            _locate_record(spec, store),
             all_artifacts,
             store,
             version,
             of_whole,
             allow_partial=True,
-            digest=_declaration_digest(spec),
+            digest=_digest_declaration(spec),
         )
         verdicts |= {} if whole_verdict is None else {None: whole_verdict}
     return verdicts
@@ -151,7 +151,7 @@ def find_failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
 
     The cached records are read directly, because the artifact's spec is not known here.
     """
-    folder, split, failed = records_folder(source.dataset, source.name, store), source.split, set[str]()
+    folder, split, failed = locate_records(source.dataset, source.name, store), source.split, set[str]()
     # partitions of a split are named `<split>-…`
     paths = [path for path in folder.glob("*.json") if split is None or path.stem.startswith(f"{split}-")]
     for path in [folder.with_name(f"{source.path[-1]}.json"), *paths]:
@@ -183,20 +183,20 @@ def store_findings(
     # Dagster may run a single check, whose finding must not replace the complete record
     if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
         write_record(
-            _record_path(spec, store),
+            _locate_record(spec, store),
             spec.artifacts(store),
             store,
             version,
             findings,
             checks,
-            _declaration_digest(spec),
+            _digest_declaration(spec),
         )
 
 
-def _declaration_digest(spec: ArtifactSpec) -> str:
+def _digest_declaration(spec: ArtifactSpec) -> str:
     return digest_value(spec.declaration.model_dump(mode="json", exclude=NOT_CHECKED_KEYS))
 
 
-def _record_path(spec: ArtifactSpec, store: ArtifactStore) -> Path:
+def _locate_record(spec: ArtifactSpec, store: ArtifactStore) -> Path:
     """Return the record of checks on the whole artifact, next to the folder with the records of its partitions."""
-    return records_folder(spec.declaration.dataset, spec.name, store).with_name(f"{spec.path[-1]}.json")
+    return locate_records(spec.declaration.dataset, spec.name, store).with_name(f"{spec.path[-1]}.json")

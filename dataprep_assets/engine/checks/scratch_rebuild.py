@@ -58,7 +58,7 @@ def find_claim_differences(
     for name in sorted(digests[0].keys() | digests[1].keys()):
         stored_digest, rebuilt_digest = (file_digests.get(name) for file_digests in digests)
         if stored_digest is None or rebuilt_digest is None:
-            yield _rebuild_only(name) if stored_digest is None else _describe_stored_only_file(name)
+            yield _describe_rebuilt_only_file(name) if stored_digest is None else _describe_stored_only_file(name)
         elif stored_digest != rebuilt_digest:
             yield f"{name} differs from a rebuild"
     claims = [
@@ -88,12 +88,12 @@ def find_byte_differences(stored_path: Path, rebuilt_path: Path, *, left_out: Se
     for name in sorted(names - left_out - {NAME}):
         held_file, made_file = stored_path / name, rebuilt_path / name
         if not (held_file.is_file() and made_file.is_file()):
-            yield _rebuild_only(name) if made_file.is_file() else _describe_stored_only_file(name)
+            yield _describe_rebuilt_only_file(name) if made_file.is_file() else _describe_stored_only_file(name)
         elif (byte := find_first_difference(held_file, made_file)) is not None:
             yield f"{name} differs from a rebuild of the source, from byte {byte:,} on"
 
 
-def _rebuild_only(name: str) -> str:
+def _describe_rebuilt_only_file(name: str) -> str:
     return f"{name} is missing, but a rebuild writes it"
 
 

@@ -227,7 +227,7 @@ def remember_verdicts(
     checks: Iterable[Check[Any]],
 ) -> bool:
     """Store the verdicts on a partition, like `write_record`."""
-    return write_record(record_path(artifact, store), [artifact], store, version, findings, checks)
+    return write_record(locate_record(artifact, store), [artifact], store, version, findings, checks)
 
 
 def write_record(
@@ -306,7 +306,7 @@ def read_slot_verdicts(
     if not artifacts:
         return {}
     # all artifacts are partitions of one artifact, so their records are in one folder
-    folder = record_path(next(iter(artifacts.values())), store).parent
+    folder = locate_record(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     verdicts = {
         slot: read_verdict(
@@ -370,11 +370,11 @@ def _read_record(path: str) -> Record | None:
     return read_state(path, Record)
 
 
-def record_path(artifact: Artifact, store: ArtifactStore) -> Path:
-    return records_folder(artifact.dataset, artifact.name, store) / f"{artifact.partition}.json"
+def locate_record(artifact: Artifact, store: ArtifactStore) -> Path:
+    return locate_records(artifact.dataset, artifact.name, store) / f"{artifact.partition}.json"
 
 
-def records_folder(dataset: str, name: str, store: ArtifactStore) -> Path:
+def locate_records(dataset: str, name: str, store: ArtifactStore) -> Path:
     # use `home`, because `root` of an overlay is the scratch folder
     return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
 

@@ -136,7 +136,7 @@ class LockDifference:
             ]
             plus, minus = (privacy.public_count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
             yield f"  {noun:<10}{privacy.public_count(was):>16} → {privacy.public_count(now):>16}  (+{plus} −{minus})"
-        yield from _shorten_lines([f"  {_file_line(source, privacy)}" for source in split_sources])
+        yield from _shorten_lines([f"  {_describe_file(source, privacy)}" for source in split_sources])
 
 
 def group_reasons(reasons: Mapping[str, str]) -> list[str]:
@@ -150,7 +150,7 @@ def group_reasons(reasons: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _file_line(source: ChangedSource, privacy: Privacy) -> str:
+def _describe_file(source: ChangedSource, privacy: Privacy) -> str:
     counts_before, counts_after = source.before or LockCounts(), source.after or LockCounts()
     gains = {noun: getattr(counts_after, noun) - getattr(counts_before, noun) for noun in ("documents", "tokens")}
     if privacy.hides(abs(gains["documents"])):  # a small number of documents could be computed from their tokens

@@ -13,7 +13,14 @@ from fnmatch import fnmatchcase
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.checks.check import join_first
-from dataprep_assets.engine.lock.lock import Lock, LockEntry, hide_name, lock_name, lock_name_of, strip_row_range
+from dataprep_assets.engine.lock.lock import (
+    Lock,
+    LockEntry,
+    format_lock_name,
+    hide_name,
+    join_lock_name,
+    strip_row_range,
+)
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -51,7 +58,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
     for spec in specs:
         if spec.adopt is None or spec.listed is None or store.intact_receipt(spec.locate_artifact(store)) is not None:
             continue
-        plan = lock.artifacts.get(lock_name(spec.locate_artifact(store)))
+        plan = lock.artifacts.get(format_lock_name(spec.locate_artifact(store)))
         if plan is None or plan.key is None:
             continue
         # the lock of a sensitive dataset has digests of file names, so hash the current names to find its files
@@ -86,8 +93,10 @@ def find_recipe_drift(
         slots = spec.slots(store)
         ready = []
         for slot in slots:
-            if lock_name(spec.locate_artifact(store, slot)) not in lock.artifacts:
-                yield Drift(name=lock_name(spec.locate_artifact(store, slot)), reason="declared, but not in the lock")
+            if format_lock_name(spec.locate_artifact(store, slot)) not in lock.artifacts:
+                yield Drift(
+                    name=format_lock_name(spec.locate_artifact(store, slot)), reason="declared, but not in the lock"
+                )
             elif present_artifacts.has_inputs(spec, slot):
                 ready.append(slot)
         yield from _compare_slots(spec, store, lock, ready)
@@ -107,7 +116,7 @@ def _compare_slots(
     for recipe, receipt in zip(recipes, receipts, strict=True):
         if not recipe.key:  # the key is unknown until its plan is built
             continue
-        name = lock_name(recipe.artifact)
+        name = format_lock_name(recipe.artifact)
         if receipt is not None and receipt.key == recipe.key:
             # take the ingredients from the receipt, because some recipes have only a key
             entry = LockEntry.from_receipt(receipt)
@@ -146,7 +155,7 @@ def find_content_drift(
         slots = partitions if partitions and spec.partitions is not None else spec.slots(store)
         artifacts = [spec.locate_artifact(store, slot) for slot in slots]
         for artifact, receipt in zip(artifacts, _read_receipts(store, artifacts), strict=True):
-            name = lock_name(artifact)
+            name = format_lock_name(artifact)
             if receipt is None:
                 yield Drift(name=name, reason="missing, or its receipt is damaged")
             elif name not in lock.artifacts:
@@ -209,8 +218,8 @@ class _PresentArtifacts:
             slot
             for slot, artifact, receipt in slot_receipts
             if receipt is not None
-            and lock_name(artifact) in self._lock.artifacts
-            and self._lock.reason(lock_name(artifact), LockEntry.from_receipt(receipt)) is None
+            and format_lock_name(artifact) in self._lock.artifacts
+            and self._lock.reason(format_lock_name(artifact), LockEntry.from_receipt(receipt)) is None
         )
 
 
@@ -279,7 +288,7 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
         if is_own and not is_home:
             yield Drift(name=name, reason=f"extra: {verdict.location} is in a different folder")
         if is_own and name in lock.artifacts:
-            if reasons := [*_lock_differences(name, receipt, lock), *verdict.defects]:
+            if reasons := [*_find_lock_differences(name, receipt, lock), *verdict.defects]:
                 yield Drift(name=name, reason="; ".join(reasons))
         elif is_own and is_home and name in obsolete:
             yield Drift(name=name, reason="obsolete", is_obsolete=True)
@@ -304,15 +313,15 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(name=name, reason="missing: in the lock, but not found")
 
 
-def _lock_differences(name: str, receipt: Receipt, lock: Lock) -> Iterator[str]:
-    if (receipt_name := lock_name_of(receipt.artifact, receipt.partition)) != name:
+def _find_lock_differences(name: str, receipt: Receipt, lock: Lock) -> Iterator[str]:
+    if (receipt_name := join_lock_name(receipt.artifact, receipt.partition)) != name:
         yield f"its receipt belongs to {receipt_name}"
     elif (reason := lock.reason(name, LockEntry.from_receipt(receipt))) is not None:
         yield reason
 
 
 def _describe_other_dataset(name: str, receipt: Receipt, dataset: str) -> str:
-    receipt_name = lock_name_of(receipt.artifact, receipt.partition)
+    receipt_name = join_lock_name(receipt.artifact, receipt.partition)
     return (
         ""
         if (receipt.dataset, receipt_name) == (dataset, name)

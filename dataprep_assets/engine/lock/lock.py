@@ -115,7 +115,7 @@ class LockEntry(RecipeInputs):
             counts=None
             if ledger is None
             else LockCounts(rows=ledger.rows_in, documents=ledger.documents, tokens=ledger.tokens),
-            files=dict(_source_files(receipt)),
+            files=dict(_list_source_files(receipt)),
         )
         return entry.with_ingredients(RecipeInputs.of_receipt(receipt) or RecipeInputs())
 
@@ -173,7 +173,7 @@ def strip_row_range(name: str) -> str:
     return re.sub(r"\[\d+:(\d+|None)\]$", "", name)
 
 
-def _source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
+def _list_source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
     """Yield the source files of a shard; nothing if its receipt's fact `sources` does not list files."""
     lines = receipt.sources or receipt.facts.get("sources", ())
     for line in lines:
@@ -231,14 +231,14 @@ class Lock:
         return self.artifacts[name].difference(now.hide_names() if self.is_hidden else now)
 
 
-def lock_name_of(artifact: str, partition: str | None) -> str:
+def join_lock_name(artifact: str, partition: str | None) -> str:
     """Return an artifact's name in its dataset's lock."""
     return f"{artifact}/{partition}" if partition else artifact
 
 
-def lock_name(artifact: Artifact) -> str:
+def format_lock_name(artifact: Artifact) -> str:
     """Return an artifact's name in its dataset's lock."""
-    return lock_name_of(artifact.name, artifact.partition)
+    return join_lock_name(artifact.name, artifact.partition)
 
 
 def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
@@ -267,7 +267,7 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
             entry = LockEntry.from_receipt(receipt)
             # remove locations before names are hidden, because the sources to remove are found by name
             entry = entry if spec.names_places is None else entry.without_location(spec.names_places)
-            entries[lock_name(artifact)] = entry
+            entries[format_lock_name(artifact)] = entry
     lock = Lock(dataset=declaration.dataset, artifacts={name: entries[name] for name in sorted(entries)})
     return lock.hide_names() if declaration.sensitive else lock
 
@@ -317,7 +317,7 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
     own_receipts = {
         name: own_receipt
         for name, own_receipt in receipts.items()
-        if lock_name_of(own_receipt.artifact, own_receipt.partition) == name
+        if join_lock_name(own_receipt.artifact, own_receipt.partition) == name
     }
     card = next((receipt for receipt in own_receipts.values() if "planned" in receipt.facts), None)
     planned_names = frozenset(card.facts["planned"] if card is not None else ())
@@ -325,7 +325,7 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
     def artifact_name(name: str) -> str:
         """Return the artifact's name and split. Months and tasks have no split, so the card lists only their names."""
         kind, _, partition = name.partition("/")
-        return kind if kind in planned_names else lock_name_of(kind, split_name(partition))
+        return kind if kind in planned_names else join_lock_name(kind, split_name(partition))
 
     def is_undeclared(name: str) -> bool:
         created, card_time = (
@@ -335,7 +335,7 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
         )
         return created < card_time and planned_names.isdisjoint((name, artifact_name(name)))
 
-    obsolete = _artifacts_of_earlier_plans(own_receipts) | (
+    obsolete = _find_artifacts_of_earlier_plans(own_receipts) | (
         set() if card is None else set(filter(is_undeclared, own_receipts))
     )
     used_names: set[str] = set()
@@ -354,7 +354,7 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
     return obsolete | {name for name in own_receipts if name.partition("/")[2] in partitions}
 
 
-def _artifacts_of_earlier_plans(own_receipts: Mapping[str, Receipt]) -> set[str]:
+def _find_artifacts_of_earlier_plans(own_receipts: Mapping[str, Receipt]) -> set[str]:
     """Return the artifacts of runs that the blend's plan does not name."""
     planned_runs = {
         own_receipt.facts["run_hash"]

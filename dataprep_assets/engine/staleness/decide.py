@@ -202,25 +202,25 @@ class Decision:
 
 def decide_action(facts: PartitionFacts) -> Decision:
     """Return the decision of the first case in the module's table that applies."""
-    return next(_applicable_decisions(facts), Decision(action=Action.KEEP))
+    return next(_find_applicable_decisions(facts), Decision(action=Action.KEEP))
 
 
-def _applicable_decisions(facts: PartitionFacts) -> Iterator[Decision]:
+def _find_applicable_decisions(facts: PartitionFacts) -> Iterator[Decision]:
     """Yield the decision of each case that applies, in the order of the table."""
     if facts.not_planned:
         reason = f"not planned yet: {facts.not_planned}"
-        yield _build(MISSING, reason, facts.input_causes or (reason,))
-    yield from _decisions_on_files(facts)
+        yield _decide_build(MISSING, reason, facts.input_causes or (reason,))
+    yield from _decide_by_files(facts)
     failures = {name: one for name, one in facts.checks.items() if one is not None and one.blocks and not one.passed}
     is_rebuilt = all(one.rebuilt for one in failures.values())
     if failures and not is_rebuilt:
-        yield _failure_decision(Action.BUILD, failures, "failed")
+        yield _decide_by_failures(Action.BUILD, failures, "failed")
     events = facts.events or EventFacts()
     if not events.materialized or not events.registered:
         noun = "partition" if events.materialized else "materialization"
         yield Decision(action=Action.RECORD, kind="not recorded", reason=f"no {noun} recorded in Dagster")
     if failures:
-        yield _failure_decision(Action.CHECK, failures, "failed, also after a rebuild")
+        yield _decide_by_failures(Action.CHECK, failures, "failed, also after a rebuild")
     if unfinished_checks := [name for name, one in facts.checks.items() if one is None or one.at < facts.since]:
         yield Decision(action=Action.CHECK, kind="not checked", reason=f"not checked: {', '.join(unfinished_checks)}")
     if unfinished_checks := [
@@ -231,26 +231,26 @@ def _applicable_decisions(facts: PartitionFacts) -> Iterator[Decision]:
         )
 
 
-def _decisions_on_files(facts: PartitionFacts) -> Iterator[Decision]:
+def _decide_by_files(facts: PartitionFacts) -> Iterator[Decision]:
     files, state = facts.files, "missing" if facts.missing_input else "stale"
     input_reason = f"its input {facts.stale_input} is {state}"
     if files is None:
         if facts.stale_input:
-            yield _build(INPUT_CHANGED, input_reason, facts.input_causes)
+            yield _decide_build(INPUT_CHANGED, input_reason, facts.input_causes)
         return
     if files.unreadable:
-        yield _build(DAMAGED, f"damaged: {files.unreadable}")
+        yield _decide_build(DAMAGED, f"damaged: {files.unreadable}")
     elif files.receipt is None:
-        yield _build(MISSING, MISSING, facts.input_causes or (MISSING,))
+        yield _decide_build(MISSING, MISSING, facts.input_causes or (MISSING,))
     elif files.recipe is not None and (change := files.recipe.difference(files.receipt)) is not None:
-        yield _build(change.kind, change.reason, _find_causes(change, facts))
+        yield _decide_build(change.kind, change.reason, _find_causes(change, facts))
     if files.defects:
         more = f" (and {len(files.defects) - 1} more)" if len(files.defects) > 1 else ""
-        yield _build(DAMAGED, f"damaged: {files.defects[0]}{more}", same_content=files.recipe is not None)
+        yield _decide_build(DAMAGED, f"damaged: {files.defects[0]}{more}", same_content=files.recipe is not None)
     if files.recipe is None and facts.stale_input:
-        yield _build(INPUT_CHANGED, input_reason, facts.input_causes, provisional=not facts.gains_input)
+        yield _decide_build(INPUT_CHANGED, input_reason, facts.input_causes, provisional=not facts.gains_input)
     if files.refused:
-        yield _build(UNREADABLE, files.refused)
+        yield _decide_build(UNREADABLE, files.refused)
 
 
 def _find_causes(change: Change, facts: PartitionFacts) -> tuple[str, ...]:
@@ -264,7 +264,7 @@ def _find_causes(change: Change, facts: PartitionFacts) -> tuple[str, ...]:
     return (*own_causes, *change.files) or tuple(input_causes) or facts.input_causes
 
 
-def _build(
+def _decide_build(
     kind: str,
     reason: str,
     causes: tuple[str, ...] = (),
@@ -283,7 +283,7 @@ def _build(
     )
 
 
-def _failure_decision(action: Action, failures: Mapping[str, CheckFacts], verb: str) -> Decision:
+def _decide_by_failures(action: Action, failures: Mapping[str, CheckFacts], verb: str) -> Decision:
     names = f"blocking check {next(iter(failures))}" if len(failures) == 1 else f"checks {', '.join(failures)}"
     reason = f"its {names} {verb}: {next(iter(failures.values())).sentence}"
     return Decision(

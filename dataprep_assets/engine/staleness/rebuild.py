@@ -63,7 +63,7 @@ def find_sharing_artifacts(
     for specs, store in other_datasets:
         shard_counts = [
             (spec, sum(not files.isdisjoint(list_source_digests(receipt)) for receipt in receipts))
-            for spec, receipts in _receipts_by_artifact(specs, store)
+            for spec, receipts in _group_receipts_by_artifact(specs, store)
         ]
         published = (
             tuple(list_published_places(specs, store)) if any(shard_count for _, shard_count in shard_counts) else ()
@@ -101,7 +101,7 @@ class HeldRetractions:
 def count_retracted_documents(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Mapping[str, int]:
     """Return the SHA-256 of each source file → number of its documents that finished artifacts dropped as retracted."""
     drop_counts: dict[str, int] = {}
-    for _, receipts in _receipts_by_artifact(specs, store):
+    for _, receipts in _group_receipts_by_artifact(specs, store):
         for file, drop_count in _count_dropped_rows(receipts).items():
             # several artifacts of a dataset may drop the same documents, so count them once
             drop_counts[file] = max(drop_counts.get(file, 0), drop_count)
@@ -123,7 +123,7 @@ def find_held_retractions(
     for specs, store in other_datasets if retracted_counts else ():
         # in a dataset with a selection, only the selection's receipts have the counts
         drop_counts = count_retracted_documents(specs, store)
-        for spec, receipts in _receipts_by_artifact(specs, store):
+        for spec, receipts in _group_receipts_by_artifact(specs, store):
             retracted_files = {file for file, count in retracted_counts.items() if drop_counts.get(file, 0) < count}
             holding_count = sum(not retracted_files.isdisjoint(list_source_digests(receipt)) for receipt in receipts)
             if holding_count:
@@ -136,7 +136,7 @@ def find_held_retractions(
                 )
 
 
-def _receipts_by_artifact(
+def _group_receipts_by_artifact(
     specs: Sequence[ArtifactSpec], store: ArtifactStore
 ) -> Iterator[tuple[ArtifactSpec, Sequence[Receipt]]]:
     """Yield each partitioned artifact with the receipts of all its splits."""
@@ -354,7 +354,7 @@ def plan_rebuild(
         decided = list(decide_dataset(specs, view, verification=verification))
         stale_slots = [one for one in decided if one.is_stale]
         readings = _list_readings(stale_slots, view)
-        rates = _measure_rates(specs, store, _average_density([r for r in readings.values() if r.tokenized]))
+        rates = _measure_rates(specs, store, _compute_average_density([r for r in readings.values() if r.tokenized]))
         estimator = _TokenEstimator(stale_slots, readings, view, store, rates)
         forecast = _Forecast(times, build_size_function(specs, view), machine, rates)
         seconds = forecast.seconds_of(stale_slots, readings)
@@ -377,7 +377,7 @@ def plan_rebuild(
         )
 
 
-def _average_density(readings: Sequence[ReadCost]) -> float:
+def _compute_average_density(readings: Sequence[ReadCost]) -> float:
     """Return the average density of all tokenized readings, weighted by bytes."""
     stored_bytes = sum(reading.source_bytes for reading in readings)
     return sum(reading.source_bytes * reading.density for reading in readings) / stored_bytes if stored_bytes else 1.0
@@ -486,7 +486,7 @@ def _find_loss_changes(
     for spec, slots in by_spec.items():
         old_receipts, new_receipts = _read_receipts(spec, store), _read_receipts(spec, view)
         losses_before, losses_after = (
-            _losses_by_reason(spec, place, receipts)
+            _sum_losses_by_reason(spec, place, receipts)
             for place, receipts in ((store, old_receipts), (view, new_receipts))
         )
         is_foreseen = all(slot in new_receipts and new_receipts[slot] != old_receipts.get(slot) for slot in slots)
@@ -510,7 +510,9 @@ def _read_receipts(spec: ArtifactSpec, store: ArtifactStore) -> dict[str | None,
     return {slot: receipt for slot in slots if (receipt := _read_receipt(store, spec, slot)) is not None}
 
 
-def _losses_by_reason(spec: ArtifactSpec, store: ArtifactStore, receipts: Mapping[str | None, Receipt]) -> Counter[str]:
+def _sum_losses_by_reason(
+    spec: ArtifactSpec, store: ArtifactStore, receipts: Mapping[str | None, Receipt]
+) -> Counter[str]:
     try:
         losses = list(spec.losses(store, list(receipts.values()))) if receipts else []
     except DataprepError:

@@ -130,13 +130,15 @@ class _Survey:
             for slot in slots:
                 spec.locate_artifact(self._view, slot)
         except DataprepError as error:
-            facts = PartitionFacts(not_planned=str(error), **_input_facts(self._stale_input(self._stale, spec, None)))
+            facts = PartitionFacts(
+                not_planned=str(error), **_build_input_facts(self._stale_input(self._stale, spec, None))
+            )
             self._unplanned[spec] = replace(decide_action(facts), name=asset, spec=spec)
             yield self._unplanned[spec]
             return
         if not spec.kept:
             # a spec without files is up to date if its inputs have their final content
-            decision = decide_action(PartitionFacts(**_input_facts(self._stale_input(self._open, spec, None))))
+            decision = decide_action(PartitionFacts(**_build_input_facts(self._stale_input(self._open, spec, None))))
             if decision.is_stale:
                 self._unplanned[spec] = replace(decision, name=asset, spec=spec)
                 yield self._unplanned[spec]
@@ -171,7 +173,7 @@ class _Survey:
             facts = replace(
                 outside.pop(slot, PartitionFacts()),
                 files=self._verify_files(spec, artifact, file_facts),
-                **_input_facts(cause),
+                **_build_input_facts(cause),
                 inputs=self._input_causes(spec, slot),
                 gains_input=cause is not None and file_facts.recipe is None and self._gains_input(spec, file_facts),
             )
@@ -284,7 +286,7 @@ class _Survey:
                 yield next(iter(members.values()))
 
 
-def _input_facts(cause: Decision | None) -> dict[str, Any]:
+def _build_input_facts(cause: Decision | None) -> dict[str, Any]:
     """Return the fields of `PartitionFacts` about a stale input; empty if there is none."""
     if cause is None:
         return {}
@@ -357,10 +359,10 @@ def find_unplanned_artifacts(specs: Sequence[ArtifactSpec], store: ArtifactStore
                 yield declaration.artifact(name, partition)
     for name in store.names(declaration.dataset):
         if name not in names:
-            yield from _undeclared_artifacts(declaration, name, store)
+            yield from _find_undeclared_artifacts(declaration, name, store)
 
 
-def _undeclared_artifacts(declaration: DatasetDeclaration, name: str, store: ArtifactStore) -> Iterator[Artifact]:
+def _find_undeclared_artifacts(declaration: DatasetDeclaration, name: str, store: ArtifactStore) -> Iterator[Artifact]:
     """Yield the artifacts with a name that no spec has. Folders without a receipt are skipped as unrelated."""
 
     def has_receipt(artifact: Artifact) -> bool:

@@ -56,7 +56,7 @@ class StepTimes:
         For a dataset that was never built, builds of other datasets of its kind are used. For an unknown size, the size
         of the largest build is used.
         """
-        builds = self._builds.get(_step_key(declaration, step)) or [
+        builds = self._builds.get(_format_step_key(declaration, step)) or [
             build
             for key, step_builds in self._builds.items()
             if key.startswith(f"{type(declaration).__name__}/") and key.endswith(f"/{step}")
@@ -74,7 +74,7 @@ class StepTimes:
             with lock_own_file(self._path.with_suffix(".lock"), self._path.name):
                 self._builds = self._read_builds()
                 for step, new_builds in builds.items():
-                    builds_of_step = self._builds.setdefault(_step_key(declaration, step), [])
+                    builds_of_step = self._builds.setdefault(_format_step_key(declaration, step), [])
                     for build in new_builds:
                         _append_build(builds_of_step, build)
                 write_atomically(self._path, json.dumps(self._builds, sort_keys=True).encode(), durably=False)
@@ -86,7 +86,7 @@ class StepTimes:
         return {}
 
 
-def _step_key(declaration: DatasetDeclaration, step: str) -> str:
+def _format_step_key(declaration: DatasetDeclaration, step: str) -> str:
     return f"{type(declaration).__name__}/{declaration.dataset}/{step}"
 
 
@@ -145,14 +145,16 @@ def build_size_function(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> 
     source_bytes: dict[tuple[Partitions, str], int] = {}
     for spec in {spec.partitions: spec for spec in specs if spec.reads is not None}.values():
         with suppress(DataprepError):
-            slots = list(_planned_partitions(spec, store))
+            slots = list(_list_planned_partitions(spec, store))
             readings = spec.reads(store, [key for _, key in slots]) if spec.reads is not None else ()
             source_bytes |= {slot: one.source_bytes for slot, one in zip(slots, readings, strict=True)}
 
     def size(spec: ArtifactSpec, partitions: Sequence[str | None]) -> float | None:
         try:
             slots = {
-                slot for slot in _planned_partitions(spec, store) if spec.partitions is None or slot[1] in partitions
+                slot
+                for slot in _list_planned_partitions(spec, store)
+                if spec.partitions is None or slot[1] in partitions
             }
         except DataprepError:
             return None
@@ -161,11 +163,11 @@ def build_size_function(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> 
     return size
 
 
-def _planned_partitions(spec: ArtifactSpec, store: ArtifactStore) -> Iterable[tuple[Partitions, str]]:
+def _list_planned_partitions(spec: ArtifactSpec, store: ArtifactStore) -> Iterable[tuple[Partitions, str]]:
     """Yield the partitions of an artifact or of its inputs. Raises MissingArtifactError if there is no plan."""
     if spec.partitions is not None:
         yield from ((spec.partitions, key) for key in spec.partitions.keys(store))
         return
     for source in spec.inputs:
         if isinstance(source, ArtifactSpec):
-            yield from _planned_partitions(source, store)
+            yield from _list_planned_partitions(source, store)

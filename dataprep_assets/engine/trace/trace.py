@@ -166,7 +166,7 @@ class Trace:
 
     def to_json(self) -> dict[str, Any]:
         """Return the trace as plain builtins."""
-        value = asdict(self) | {"source": self.source, "places": [_place_json(place) for place in self.places]}
+        value = asdict(self) | {"source": self.source, "places": [_encode_place(place) for place in self.places]}
         del value["source_bytes"], value["message"]
         if self.message is not None:
             value |= self.message.to_json()
@@ -196,7 +196,7 @@ class Trace:
             )
 
 
-def _place_json(place: TokenRange) -> dict[str, Any]:
+def _encode_place(place: TokenRange) -> dict[str, Any]:
     value: dict[str, Any] = {"artifact": place.artifact, "file": place.file}
     if place.start < place.stop:
         value["tokens"] = [place.start, place.stop]

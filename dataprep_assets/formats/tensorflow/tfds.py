@@ -9,7 +9,7 @@ TFDS trusts the metadata. It ignores stray shards, drops undeclared columns, and
 wrong lengths of single shards if the sum is right, and slices then return wrong rows. The checks on a directory
 therefore count every shard and compare every column.
 
-Entry points: `DatasetInfo`, `Split`, `shard_name`; `write_metadata`, `read_metadata`.
+Entry points: `DatasetInfo`, `Split`, `build_shard_name`; `write_metadata`, `read_metadata`.
 """
 
 import json
@@ -108,7 +108,7 @@ class DatasetInfo:
     def shard_names(self, split: Split) -> list[str]:
         """Return the file names of a split, in shard order."""
         total = len(split.shard_lengths)
-        return [shard_name(self.name, split.name, number, total, self.file_format) for number in range(total)]
+        return [build_shard_name(self.name, split.name, number, total, self.file_format) for number in range(total)]
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -118,7 +118,7 @@ def _check_name(kind: str, name: str) -> None:
         )
 
 
-def shard_name(dataset: str, split: str, index: int, total: int, file_format: str = "tfrecord") -> str:
+def build_shard_name(dataset: str, split: str, index: int, total: int, file_format: str = "tfrecord") -> str:
     """Return the file name that TFDS gives a shard: ``<dataset>-<split>.<file_format>-<index>-of-<total>``.
 
     ``dataset`` and ``split`` are names, and ``index`` counts from 0. Both numbers have five digits, or as many as
@@ -152,12 +152,12 @@ def write_metadata(directory: Path, info: DatasetInfo) -> None:
         "version": info.version,
     }
     with flat_bins.create_file(directory / FEATURES) as handle:
-        handle.write(features_bytes(info.columns))
+        handle.write(encode_features(info.columns))
     with flat_bins.create_file(directory / DATASET_INFO) as handle:
         handle.write(_encode_json(dataset_info, 2))
 
 
-def features_bytes(columns: Iterable[FeatureColumn]) -> bytes:
+def encode_features(columns: Iterable[FeatureColumn]) -> bytes:
     """Return the bytes of `features.json` for these columns."""
     features = {column.name: _describe_feature(column) for column in columns}
     # TFDS indents this file by 4 and dataset_info.json by 2.

@@ -219,7 +219,7 @@ def _describe_records(run: Receipt, is_padded: bool) -> list[CardRecords]:
     facts = RunFacts.from_receipt(run)
     if facts.stage not in ("sft", "pairs"):
         return []
-    names = packed_rows.column_types(is_padded) if facts.stage == "sft" else preference_rows.COLUMN_TYPES
+    names = packed_rows.list_column_types(is_padded) if facts.stage == "sft" else preference_rows.COLUMN_TYPES
     columns = tuple(ParquetColumn(name=name, about=_ABOUT[name]) for name in names)
     return [
         CardRecords(artifact=f"{RUNS}/{facts.run_hash}", split=split, prefix=f"splits/{split}/", columns=columns)

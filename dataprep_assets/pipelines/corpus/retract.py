@@ -22,7 +22,7 @@ from dataprep_assets.curation.id_list import IdLine, MatchedLines, match_lines, 
 from dataprep_assets.curation.retractions import (
     add_retractions,
     format_ids,
-    hash_id_of,
+    hash_id_value,
     read_retractions,
 )
 from dataprep_assets.curation.table import read_joined_tables
@@ -333,7 +333,7 @@ def _find_id(
             f"line {line.line}{id_text}: {corpus.dataset} declares no `document.id_field`, so its documents have no "
             "ids. Write file:row, or the 16 hex digits of a text's hash"
         )
-    return hash_id_of(line.id or "", ids)
+    return hash_id_value(line.id or "", ids)
 
 
 def retract_documents(

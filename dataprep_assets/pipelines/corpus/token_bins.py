@@ -24,7 +24,7 @@ from dataprep_assets.engine.checks.verdicts import CheckedSpec, CheckGroup, Chec
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS
-from dataprep_assets.formats.flat_bins import dtype_for_vocab
+from dataprep_assets.formats.flat_bins import choose_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
@@ -47,7 +47,7 @@ def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
 
     Raises ConfigError if the declared dtype does not fit every id.
     """
-    fits = dtype_for_vocab(bundle.vocab_size)
+    fits = choose_dtype(bundle.vocab_size)
     if corpus.dtype == "auto":
         return fits
     if corpus.dtype == "uint16" and fits != "uint16":

@@ -27,7 +27,7 @@ from dataprep_assets.engine.checks.comparison import compare_rebuild
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.formats.megatron_indices import TrainBlend, sample_dtype, shuffle_dtype, write_array
+from dataprep_assets.formats.megatron_indices import TrainBlend, choose_sample_dtype, choose_shuffle_dtype, write_array
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import MegatronIndices, ScheduleDeclaration
@@ -321,10 +321,10 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
 
     longest = int(np.diff(samples.ends, prepend=np.uint64(0)).max(initial=0))
     # sample numbers are row numbers, and each sample that the run reads adds at most two rows
-    dtype = shuffle_dtype(2 * least + samples.window_rows)
+    dtype = choose_shuffle_dtype(2 * least + samples.window_rows)
     # run `order` first, because it collects the samples that are not windows, which `rows` also writes
     write_array(staged / f"{base}shuffle_index.npy", order(), dtype)
-    write_array(staged / f"{base}sample_index.npy", rows(), sample_dtype(len(samples.ends), longest), columns=2)
+    write_array(staged / f"{base}sample_index.npy", rows(), choose_sample_dtype(len(samples.ends), longest), columns=2)
 
 
 def _write_blended(staged: Path, indexed: IndexInputs) -> None:

@@ -58,7 +58,7 @@ def find_losses(
     for index, message in enumerate(messages):
         part, is_present = answers.get(index), False
         # search verbatim first, because most texts are written verbatim and the other searches take far longer
-        if (end := _end_of_verbatim(message, text, part, position)) is not None:
+        if (end := _find_verbatim_end(message, text, part, position)) is not None:
             position = position if part else end
             continue
         for own_text in find_own_texts(message, index):
@@ -76,7 +76,7 @@ def find_losses(
     return losses, empty_answers
 
 
-def _end_of_verbatim(message: dict[str, Any], text: str, part: str | None, position: int) -> int | None:
+def _find_verbatim_end(message: dict[str, Any], text: str, part: str | None, position: int) -> int | None:
     """Return the end of a message's content in the text; None if a text of the message is not found verbatim."""
     content = message.get("content")
     if not content or (message["role"] == "assistant" and message.get("tool_calls")):

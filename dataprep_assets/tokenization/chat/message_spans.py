@@ -363,15 +363,15 @@ def _find_owners(anchored: str, texts: Sequence[_Text], placement: _Placement) -
         raise UnlocatedError(texts[min(open_texts)].message, "the template writes only a part of it")
     owners = np.full(len(plain), TEMPLATE, np.int64)
     for span, limit in zip(spans, [*(span.start for span in spans[1:]), len(plain)], strict=True):
-        end = _end_of_tail(plain, span, limit)
-        owners[_start_with_tags(plain, span) : _end_with_tags(plain, span, end)] = span.text.message
+        end = _find_tail_end(plain, span, limit)
+        owners[_find_start_with_tags(plain, span) : _find_end_with_tags(plain, span, end)] = span.text.message
     for span, next_span in pairwise(spans):
         if span.text.group == next_span.text.group and _is_connected(plain, span, next_span):
             owners[span.stop : next_span.start] = span.text.message
     return owners
 
 
-def _end_of_tail(plain: str, span: _Span, limit: int) -> int:
+def _find_tail_end(plain: str, span: _Span, limit: int) -> int:
     """Return the end of a span's tail before `limit`. A template may write the values of the tail as JSON or Python."""
     end = span.stop
     for value in span.text.tail:
@@ -381,14 +381,14 @@ def _end_of_tail(plain: str, span: _Span, limit: int) -> int:
     return end
 
 
-def _start_with_tags(plain: str, span: _Span) -> int:
+def _find_start_with_tags(plain: str, span: _Span) -> int:
     """Return the start of a text, including the tags of thoughts before it if the rendering has the value's tags."""
     head = span.text.value[: span.part[0]].lstrip()
     is_own = _TAGS.fullmatch(head) and plain.endswith(head, 0, span.start)
     return span.start - len(head) if is_own else span.start
 
 
-def _end_with_tags(plain: str, span: _Span, end: int) -> int:
+def _find_end_with_tags(plain: str, span: _Span, end: int) -> int:
     """Return the end of a text, including the tags of thoughts after it if the rendering has the value's tags."""
     tail = span.text.value[span.part[1] :].rstrip()
     return span.stop + len(tail) if _TAGS.fullmatch(tail) and plain.startswith(tail, span.stop) else end

@@ -37,7 +37,7 @@ from dataprep_assets.tokenization.chat.messages import (
     has_visible_reasoning,
     is_trained,
 )
-from dataprep_assets.tokenization.chat.row_kwargs import unread_texts
+from dataprep_assets.tokenization.chat.row_kwargs import find_unread_variables
 from dataprep_assets.tokenization.chat.stops import Stops
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
@@ -179,7 +179,9 @@ class ConversationRenderer:
             for mark in GENERATION_MARKS
         ):
             raise _ChatRefusedError("all_noncharacters", None)
-        if "template_kwargs" not in self._choices.allow_loss and any(unread_texts(self._kwargs, self._renderer)):
+        if "template_kwargs" not in self._choices.allow_loss and any(
+            find_unread_variables(self._kwargs, self._renderer)
+        ):
             raise _ChatRefusedError(_LOST_KWARGS, None)
         if not self._holds_literals(conversation):
             return None, conversation
@@ -448,7 +450,7 @@ class ConversationRenderer:
             return None
         text = self._render_text(messages, tools, False, thinking, index)
         # find the first header after the previous message, because a thought and the text after it may each have one
-        texts_end = _end_of_texts(text, messages[:-1])
+        texts_end = _find_end_of_texts(text, messages[:-1])
         header_start = text.rfind(header) if texts_end is None else text.find(header, texts_end)
         return None if header_start < 0 else text[header_start + len(header) :]
 
@@ -663,11 +665,11 @@ def _find_marks(
     Marks around the messages since the previous answer are ignored.
     """
     since_last = list(takewhile(lambda message: message["role"] != "assistant", reversed(messages_before)))
-    start = _end_of_texts(text, since_last[::-1], start) or start
+    start = _find_end_of_texts(text, since_last[::-1], start) or start
     return _merge_spans([(a, b) for a, b in spans if start <= a and b <= end and text[a:b].strip()])
 
 
-def _end_of_texts(text: str, messages: list[dict[str, Any]], start: int = 0) -> int | None:
+def _find_end_of_texts(text: str, messages: list[dict[str, Any]], start: int = 0) -> int | None:
     """Return the end of the last message's content in a text that has all contents in order, from `start` on.
 
     Returns None if the last message has no content, or if the text has it neither verbatim nor as JSON.

@@ -2,9 +2,9 @@
 
 docs/formats/conversations.md describes the forms, and the normalized form that `messages.py` checks. A row is
 recognized by its fields, so files need no declaration. A file with rows of several forms is refused (`spool.py`).
-Fields that change the meaning of a row are used or refused. `unread_keys` returns the other fields.
+Fields that change the meaning of a row are used or refused. `find_unread_keys` returns the other fields.
 
-Entry points: `unpack_row`, `unpack_preference`; `unread_keys`, `count_keys`, `keys_beyond`.
+Entry points: `unpack_row`, `unpack_preference`; `find_unread_keys`, `count_keys`, `remove_template_keys`.
 """
 
 import re
@@ -133,7 +133,7 @@ def unpack_row(row: Mapping[str, Any], fields: ConversationFields) -> UnpackedRo
     if (reason := _find_unsupported_field(row)) is not None:
         return reason
     unpacked = _unpack(row, fields)
-    return unpacked if isinstance(unpacked, str) else _complete(row, fields, unpacked.messages, unpacked.form)
+    return unpacked if isinstance(unpacked, str) else _complete_row(row, fields, unpacked.messages, unpacked.form)
 
 
 def unpack_preference(row: Mapping[str, Any], fields: ConversationFields) -> UnpackedPreference | str:
@@ -144,7 +144,7 @@ def unpack_preference(row: Mapping[str, Any], fields: ConversationFields) -> Unp
     if (reason := _find_unsupported_field(row)) is not None:
         return reason
     row_messages = _parse_message_list(row, fields)
-    form = _recognize(row, fields, row_messages)
+    form = _recognize_form(row, fields, row_messages)
     is_pair = form == "pairs" if fields.format == "auto" else fields.format == "pairs"
     split_row: tuple[list[Any], list[Any] | None, list[Any] | None] | str
     if is_pair:
@@ -164,7 +164,7 @@ def unpack_preference(row: Mapping[str, Any], fields: ConversationFields) -> Unp
     sides: list[UnpackedRow | None] = []
     prompt_length = 0
     for answer in answers:
-        side = None if answer is None else _complete(row, fields, [*prompt, *answer], form)
+        side = None if answer is None else _complete_row(row, fields, [*prompt, *answer], form)
         if isinstance(side, str):
             return side
         if side is not None and answer is not None:
@@ -173,7 +173,9 @@ def unpack_preference(row: Mapping[str, Any], fields: ConversationFields) -> Unp
     return UnpackedPreference(chosen_side=sides[0], rejected_side=sides[1], prompt=prompt_length)
 
 
-def _complete(row: Mapping[str, Any], fields: ConversationFields, messages: list[Any], form: Form) -> UnpackedRow | str:
+def _complete_row(
+    row: Mapping[str, Any], fields: ConversationFields, messages: list[Any], form: Form
+) -> UnpackedRow | str:
     """Return messages with the tools and the instructions of their row."""
     tools = value_at(row, fields.tools)
     if (functions := row.get("functions")) and fields.tools != "functions":
@@ -187,7 +189,7 @@ def _complete(row: Mapping[str, Any], fields: ConversationFields, messages: list
     return all_messages if isinstance(all_messages, str) else UnpackedRow(all_messages, tools, form)
 
 
-def unread_keys(
+def find_unread_keys(
     row: Mapping[str, Any], messages: Iterable[Mapping[str, Any]], form: Form, fields: ConversationFields
 ) -> set[str]:
     """Return the unread fields of a row that have a value, and the unread fields of its messages as `messages.KEY`.
@@ -213,7 +215,7 @@ def count_keys(counts: Counter[str], keys: Iterable[str]) -> None:
         counts.update({key if key in counts else OTHER_KEYS for key in keys})
 
 
-def keys_beyond(counts: Mapping[str, int], template: str) -> dict[str, int]:
+def remove_template_keys(counts: Mapping[str, int], template: str) -> dict[str, int]:
     """Return the counts sorted by key, without keys of messages that occur as a word in the text of a template."""
     words = set(_WORD.findall(template))
     return {
@@ -255,7 +257,7 @@ def _unpack(row: Mapping[str, Any], fields: ConversationFields) -> UnpackedRow |
     form, row_messages = fields.format, _parse_message_list(row, fields)
     if form != "auto" and form != "kto":
         return _build_unpacked_row(_read_messages(form, row, row_messages), form)
-    base, label = _recognize(row, fields, row_messages), row.get("label")
+    base, label = _recognize_form(row, fields, row_messages), row.get("label")
     if base is None or (base == "pairs" and form == "kto"):
         return NO_FORM
     if base == "pairs":
@@ -272,7 +274,7 @@ def _build_unpacked_row(messages: list[Any] | str, form: Form) -> UnpackedRow | 
     return messages if isinstance(messages, str) else UnpackedRow(messages, None, form)
 
 
-def _recognize(row: Mapping[str, Any], fields: ConversationFields, row_messages: list[Any]) -> Form | None:
+def _recognize_form(row: Mapping[str, Any], fields: ConversationFields, row_messages: list[Any]) -> Form | None:
     """Return the form of a row by its fields; None for an unknown form. `row_messages` are its messages."""
     is_pair = row.get("chosen") is not None and row.get("rejected") is not None
     if row_messages and not (is_pair and _read_speaker(row_messages[-1]) != "assistant"):
@@ -302,7 +304,7 @@ def _read_messages(form: Form, row: Mapping[str, Any], row_messages: list[Any]) 
     if form == "messages":
         return row_messages or NO_FORM
     if form == "sharegpt":
-        return [*map(_from_sharegpt, row_messages)] or NO_FORM
+        return [*map(_convert_sharegpt, row_messages)] or NO_FORM
     if form == "alpaca":
         return _read_alpaca_messages(row)
     if form == "pairs":
@@ -340,7 +342,7 @@ def _read_pair_messages(row: Mapping[str, Any], row_messages: list[Any]) -> list
 
 def _split_pair(row: Mapping[str, Any], row_messages: list[Any]) -> tuple[list[Any], list[Any], list[Any]] | str:
     """Return the prompt, the chosen and the rejected messages of a row, or the reason for refusing it."""
-    prompt = _convert_to_messages(row.get("prompt"), "user") or [*map(_from_sharegpt, row_messages)]
+    prompt = _convert_to_messages(row.get("prompt"), "user") or [*map(_convert_sharegpt, row_messages)]
     values = [row.get("chosen"), row.get("rejected")]
     if not prompt and row.get("instruction") is not None:
         alpaca_prompt = _read_alpaca_prompt(row)
@@ -406,7 +408,7 @@ def _convert_to_messages(value: Any, role: str) -> list[Any] | None:
         return [{"role": role, "content": value}]
     if isinstance(value, Mapping):
         value = [value]
-    return [*map(_from_sharegpt, value)] if isinstance(value, list) and value else None
+    return [*map(_convert_sharegpt, value)] if isinstance(value, list) and value else None
 
 
 def _is_sharegpt(message: Any) -> bool:
@@ -420,7 +422,7 @@ def _read_speaker(message: Any) -> Any:
     return _SPEAKERS.get(name.replace("-", "_"), name) if isinstance(name, str) else name
 
 
-def _from_sharegpt(message: Any) -> Any:
+def _convert_sharegpt(message: Any) -> Any:
     """Return a ShareGPT message with `role` and `content`; other messages unchanged."""
     if not _is_sharegpt(message):
         return message

@@ -8,7 +8,7 @@ The environment is the same as in transformers (`utils/chat_template_utils`): sa
 loop controls, `{% generation %}`, `tojson` without HTML escapes, `raise_exception`. In addition, the results of
 operators have a maximum size. `strftime_now` needs a declared date, because the bytes would differ every day.
 
-Entry points: `ChatTemplate.load`, `compile_template`, `template_variables`.
+Entry points: `ChatTemplate.load`, `compile_template`, `get_template_variables`.
 """
 
 import hashlib
@@ -174,14 +174,14 @@ def _load_named_templates(folder: Path) -> tuple[bool, dict[str, str]]:
             text_by_name[name] = path.read_text(encoding="utf-8")
     if text_by_name:
         return True, text_by_name
-    configured_templates = _tokenizer_config(folder).get("chat_template")
+    configured_templates = _read_tokenizer_config(folder).get("chat_template")
     default_entry = {"name": DEFAULT, "template": configured_templates}
     entries = configured_templates if isinstance(configured_templates, list) else [default_entry]
     pairs = [(entry.get("name"), entry.get("template")) for entry in entries if isinstance(entry, dict)]
     return False, {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}
 
 
-def _tokenizer_config(folder: Path) -> dict[str, Any]:
+def _read_tokenizer_config(folder: Path) -> dict[str, Any]:
     path = folder / "tokenizer_config.json"
     with _wrap_reading_errors(path):
         config = load_untrusted_json(path.read_bytes()) if path.is_file() else {}
@@ -190,7 +190,7 @@ def _tokenizer_config(folder: Path) -> dict[str, Any]:
         return config
 
 
-def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
+def get_template_variables(bundle: TokenizerBundle) -> dict[str, str]:
     """Return the tokens in the tokenizer's settings that transformers passes to every template, such as `bos_token`."""
     return bundle.settings.variables
 

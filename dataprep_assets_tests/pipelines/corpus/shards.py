@@ -52,7 +52,7 @@ def stream_plan(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer
         special_tokens=mode,
         separator_id=bundle(folder).token(SEPARATOR, key="separator").id,
         bos_id=None,
-        dtype=flat_bins.dtype_for_vocab(bundle(folder).vocab_size),
+        dtype=flat_bins.choose_dtype(bundle(folder).vocab_size),
         text_field="text",
         bad_records="fail",
         sample_rate=0.0,

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.curation.id_list import read_ids
-from dataprep_assets.curation.retractions import add_retractions, hash_id_of
+from dataprep_assets.curation.retractions import add_retractions, hash_id_value
 from dataprep_assets.engine.checks.check import Finding, require_ledger
 from dataprep_assets.engine.lock.drift import find_recipe_drift
 from dataprep_assets.engine.lock.lock import lock_dataset
@@ -117,7 +117,7 @@ class Harbour:
 
 
 def hashed(given: str) -> str:
-    return hash_id_of(given, DocumentIds(id_field="id"))
+    return hash_id_value(given, DocumentIds(id_field="id"))
 
 
 def same_as_from_scratch(harbour: Harbour) -> None:

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.tokenization.engines import installed_version
+from dataprep_assets.tokenization.engines import find_installed_version
 from dataprep_assets_tests.tools.bench.contenders import NEXT, Spec
 from dataprep_assets_tests.tools.bench.runner import Measurement, measure
 from dataprep_assets_tests.tools.bench.verdict import Judge
@@ -148,7 +148,7 @@ class Comparison:
         self.results: dict[str, Result] = {}
 
     def _template(self, corpus: Corpus, tokenizer: Path, sample_rate: float) -> Spec:
-        from dataprep_assets.formats.flat_bins import dtype_for_vocab
+        from dataprep_assets.formats.flat_bins import choose_dtype
         from dataprep_assets.tokenization.bundle import TokenizerBundle
         from dataprep_assets.tokenization.certificate import certify
         from dataprep_assets.tokenization.engines import FastokensEngine
@@ -170,7 +170,7 @@ class Comparison:
             certificate=certificate.to_json(),
             separator=separator.content,
             separator_id=separator.id,
-            dtype=dtype_for_vocab(bundle.vocab_size),
+            dtype=choose_dtype(bundle.vocab_size),
             sample_rate=sample_rate,
             workers=self.workers,
             out="",
@@ -272,7 +272,7 @@ def baselines() -> dict[str, str]:
         "k": ("fastokens",),
     }
     found = {
-        name: ", ".join(f"{one} {version}" for one in packages if (version := installed_version(one)) is not None)
+        name: ", ".join(f"{one} {version}" for one in packages if (version := find_installed_version(one)) is not None)
         for name, packages in of.items()
     }
     for folder in NEXT.glob("tokenizers-*.dist-info"):

@@ -60,7 +60,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, read_preference
-from dataprep_assets.tokenization.chat.template import TemplateRenderError, compile_template, template_variables
+from dataprep_assets.tokenization.chat.template import TemplateRenderError, compile_template, get_template_variables
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 
@@ -285,7 +285,7 @@ class _SecondRendering:
         plan, bundle = shard.planned.plan, shard.bundle
         self._plan = plan
         self._renderer = compile_template(
-            plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs
+            plan.template, get_template_variables(bundle), plan.template_date, plan.template_kwargs
         )
         flagged = replace(bundle, structure=tuple(token.content for token in plan.structure))
         self._engine = ReferenceEngine(flagged, "match")

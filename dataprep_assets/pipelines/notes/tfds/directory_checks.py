@@ -177,7 +177,9 @@ def _read_stored_rows(
     batch: list[bytes] = []
     for path in paths:
         payloads = (
-            array_record.records(path) if format == "array_record" else (r.payload for r in tfrecord.records(path))
+            array_record.read_records(path)
+            if format == "array_record"
+            else (r.payload for r in tfrecord.read_records(path))
         )
         for payload in payloads:
             batch.append(payload)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
-from dataprep_assets.formats.preference_rows import PreferenceRow, read_preferences, schema
+from dataprep_assets.formats.preference_rows import PreferenceRow, build_schema, read_preferences
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.blend.component import TrainingBlend
@@ -295,13 +295,13 @@ def edit(shard: OpenedPairs, column: str, change: Any) -> None:
     """Rewrite a column of the file; JSON is given as text."""
     path = shard.directory / PAIRS_FILE
     table = pq.read_table(path, partitioning=None)
-    index, kind = table.column_names.index(column), schema().field(column).type
+    index, kind = table.column_names.index(column), build_schema().field(column).type
     values = table.column(index).to_pylist()
     change(values)
     storage = pa.array(values, pa.list_(pa.string()) if isinstance(kind.value_type, pa.JsonType) else kind)
     array = storage.cast(kind)
     path.unlink()
-    pq.write_table(table.set_column(index, column, array).cast(schema()), path, write_statistics=False)
+    pq.write_table(table.set_column(index, column, array).cast(build_schema()), path, write_statistics=False)
 
 
 def change_id(values: list[Any]) -> None:
@@ -358,7 +358,7 @@ def test_equal_sides_are_found(shard: OpenedPairs) -> None:
     for name in ("", "_ids", "_mask", "_length"):
         index = table.column_names.index(f"rejected{name}")
         table = table.set_column(index, f"rejected{name}", table.column(f"chosen{name}"))
-    pq.write_table(table.cast(schema()), shard.directory / PAIRS_FILE)
+    pq.write_table(table.cast(build_schema()), shard.directory / PAIRS_FILE)
     assert "sides_differ" in find(shard)
 
 

@@ -319,7 +319,7 @@ def test_a_killed_build_keeps_its_finished_files(finished: Blend, store: LocalAr
     whole = store.require(artifact).content
     assert store.remove(artifact)
     with (
-        patch.object(record_columns, "card_bytes", side_effect=KeyboardInterrupt),
+        patch.object(record_columns, "encode_card", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         build_view(finished.declaration, store, RecordView.load(name))
