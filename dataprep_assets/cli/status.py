@@ -75,7 +75,7 @@ def _print_rebuild(
             print(line)
         for downstream in _affected_artifacts(component, rebuild):
             print(f"downstream: {downstream['dataset']}/{downstream['artifact']}, built from {downstream['through']}")
-    project.print_unless_private(component.standing_lines(store), f"{name}: the previous run remains valid")
+    project.print_unless_private(component.describe_state(store), f"{name}: the previous run remains valid")
     for leftover in _find_still_held(component, store):
         shards = count_of(leftover.partitions, leftover.noun)
         print(
@@ -97,7 +97,7 @@ def _to_json(
         **rebuild.to_json(),
         "reaches": _affected_artifacts(component, rebuild),
         "standing": [
-            project.current_privacy().public_text(line, "not shown") for line in component.standing_lines(store)
+            project.current_privacy().public_text(line, "not shown") for line in component.describe_state(store)
         ],
         "still_held": [vars(leftover) for leftover in _find_still_held(component, store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in leftovers],

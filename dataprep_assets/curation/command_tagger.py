@@ -50,7 +50,7 @@ class CommandTagger(ExternalTagger):
         declaration = f"{self.declared} {shlex.join(self.command)}"
         return digest_value([declaration, digest_files(self.name, self.files)]) if self.files else declaration
 
-    def missing_reason(self) -> str | None:
+    def explain_missing(self) -> str | None:
         program = self.command[0]
         is_installed = (self.folder / program).is_file() if os.sep in program else shutil.which(program)
         return (

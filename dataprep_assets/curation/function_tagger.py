@@ -71,7 +71,7 @@ class FunctionTagger(BatchTagger):
         code = self.declared if self.declared is not None else self._load_code().digest
         return digest_value([code, digest_files(self.function, self.files)]) if self.files else code
 
-    def missing_reason(self) -> str | None:
+    def explain_missing(self) -> str | None:
         module, _, attribute = self.function.partition(":")
         try:
             # Parse the module instead of importing it. An import would run the user's code and keep that version in
@@ -110,8 +110,8 @@ class FunctionTagger(BatchTagger):
             place = locate_in_project(error)
             raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
         if (function := getattr(module, attribute, None)) is None:
-            # The message of `missing_reason` is better, because it suggests a similar name.
-            raise ConfigError(self.missing_reason() or f"tag: {self.function}: {name} has no function {attribute!r}")
+            # The message of `explain_missing` is better, because it suggests a similar name.
+            raise ConfigError(self.explain_missing() or f"tag: {self.function}: {name} has no function {attribute!r}")
         if not callable(function):
             raise ConfigError(
                 f"tag: {self.function}: {attribute!r} in {name} is not a function. Set `function` to a function"

@@ -112,13 +112,13 @@ def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> 
     """
     new_by_hash = {retraction.hash: retraction for retraction in new}
 
-    def missing_lines() -> list[dict[str, Any]]:
+    def build_missing_lines() -> list[dict[str, Any]]:
         retractions = read_retractions(path, ids)
         return [
             _build_line(retraction, ids) for retraction in new_by_hash.values() if retraction.hash not in retractions
         ]
 
-    return append_lines(path, missing_lines)
+    return append_lines(path, build_missing_lines)
 
 
 def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]]) -> int:

@@ -195,7 +195,7 @@ class _Parser:
             )
         return Rule(self._text, frozenset(self._read), part.build)
 
-    def _rule_error(self, node: ast.AST, reason: str) -> ConfigError:
+    def _build_error(self, node: ast.AST, reason: str) -> ConfigError:
         return ConfigError(f"{self._where}: {_format_node(node)}: {reason}")
 
     def _parse_part(self, node: ast.AST, depth: int) -> _Part:
@@ -225,21 +225,21 @@ class _Parser:
             case ast.Constant():
                 return self._parse_constant(node)
             case ast.Attribute() if (column := ast.unparse(node).replace(".", "_")) in self._columns:
-                raise self._rule_error(node, f"columns have no prefix. Write {column}")
-        raise self._rule_error(
+                raise self._build_error(node, f"columns have no prefix. Write {column}")
+        raise self._build_error(
             node, "not allowed in a rule. Use columns, numbers, strings, comparisons, in, and, or, not"
         )
 
     def _parse_boolean(self, node: ast.AST, depth: int) -> _Part:
         part = self._parse_part(node, depth + 1)
         if part.type != "boolean":
-            raise self._rule_error(node, f"{_add_article(part.type)}, but true or false is required")
+            raise self._build_error(node, f"{_add_article(part.type)}, but true or false is required")
         return part
 
     def _parse_number(self, node: ast.AST, depth: int) -> _Part:
         part = self._parse_part(node, depth + 1)
         if part.type not in NUMBERS:
-            raise self._rule_error(node, f"{_add_article(part.type)}, but a number is required")
+            raise self._build_error(node, f"{_add_article(part.type)}, but a number is required")
         return part
 
     def _parse_arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
@@ -260,34 +260,34 @@ class _Parser:
         left_part = self._parse_part(left_side, depth + 1)
         if isinstance(operator, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
-                raise self._rule_error(node, "`is` must be followed by `null` or `not null`")
+                raise self._build_error(node, "`is` must be followed by `null` or `not null`")
             name = "is_valid" if isinstance(operator, ast.IsNot) else "is_null"
             return lambda: _call(name, left_part.build())
         if isinstance(operator, ast.In | ast.NotIn):
             return self._parse_in(left_part, operator, right)
         right_part = self._parse_part(right, depth + 1)
         if "null" in (left_part.type, right_part.type):
-            raise self._rule_error(node, "comparisons with null are never true. Write `is null` or `is not null`")
+            raise self._build_error(node, "comparisons with null are never true. Write `is null` or `is not null`")
         if left_part.type != right_part.type and not {left_part.type, right_part.type} <= set(NUMBERS):
-            raise self._rule_error(
+            raise self._build_error(
                 node, f"cannot compare {_add_article(left_part.type)} with {_add_article(right_part.type)}"
             )
         comparison = _COMPARED[type(operator)]
         if left_part.type == "boolean" and comparison not in ("equal", "not_equal"):
-            raise self._rule_error(node, "true and false have no order. Use = or !=")
+            raise self._build_error(node, "true and false have no order. Use = or !=")
         return lambda: _call(comparison, *_unify_types(left_part, right_part))
 
     def _parse_in(self, operand: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
-            raise self._rule_error(
+            raise self._build_error(
                 right, "`in` must be followed by a list with values, e.g., `language in ['en', 'de']`"
             )
         parts = [self._parse_part(value, 0) for value in right.elts]
         for value, part in zip(right.elts, parts, strict=True):
             if not isinstance(value, ast.Constant) or part.type == "null":
-                raise self._rule_error(value, "a list can contain only numbers or strings")
+                raise self._build_error(value, "a list can contain only numbers or strings")
             if part.type != operand.type and not {part.type, operand.type} <= set(NUMBERS):
-                raise self._rule_error(
+                raise self._build_error(
                     value, f"cannot compare {_add_article(operand.type)} with {_add_article(part.type)}"
                 )
         negated = isinstance(operator, ast.NotIn)
@@ -326,7 +326,7 @@ class _Parser:
         kinds = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
         # Compare the exact type, because True is an int. Integers beyond 64 bits do not fit in a column.
         if (kind := kinds.get(type(value))) is None or (isinstance(value, int) and abs(value) >= 1 << 63):
-            raise self._rule_error(node, "not a value in a rule. Write a number, or a string in quotes")
+            raise self._build_error(node, "not a value in a rule. Write a number, or a string in quotes")
         return _Part(kind, lambda: _build_scalar(value))
 
 

@@ -56,7 +56,7 @@ class Tagger(ABC):
         """
         return False
 
-    def missing_reason(self) -> str | None:
+    def explain_missing(self) -> str | None:
         """Return a sentence if the tagger cannot be found without calling it; otherwise None.
 
         A tagger that is not found may still exist on another machine, or after the module is imported.
@@ -67,7 +67,7 @@ class Tagger(ABC):
         """Return a copy with all values that can only be found where Dagster is available."""
         return self
 
-    def for_files(self, files: Sequence[str]) -> "Tagger":
+    def limit_to_files(self, files: Sequence[str]) -> "Tagger":
         """Return a copy whose version depends only on these source files, if the tagger supports this."""
         return self
 

@@ -24,7 +24,7 @@ WORD = 6
 """Weight of a word, in a unit in which all weights are integers."""
 _LETTER, _ALPHABETIC_LETTER = 4, 2
 _BASE = 0x9E3779B97F4A7C15
-_AT_HAND = 1 << 20
+_CACHED_POWERS = 1 << 20
 """Number of cached powers: 8 MB for the powers, and 8 MB for their inverses."""
 
 
@@ -148,13 +148,13 @@ class KnownHashes:
     def __init__(self, hashes: NDArray[np.uint64]) -> None:
         """Store hashes, which must be in increasing order."""
         self._hashes = hashes
-        self._there = np.zeros(1 << max(16, min(27, len(hashes).bit_length() + 4)), np.bool_)
-        self._mask = np.uint64(len(self._there) - 1)
-        self._there[hashes & self._mask] = True
+        self._is_present = np.zeros(1 << max(16, min(27, len(hashes).bit_length() + 4)), np.bool_)
+        self._mask = np.uint64(len(self._is_present) - 1)
+        self._is_present[hashes & self._mask] = True
 
     def find_candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the positions of the hashes that are known."""
-        candidates = np.flatnonzero(self._there[hashes & self._mask])
+        candidates = np.flatnonzero(self._is_present[hashes & self._mask])
         if not len(self._hashes):
             return candidates[:0]
         indices = np.minimum(np.searchsorted(self._hashes, hashes[candidates]), len(self._hashes) - 1)
@@ -164,7 +164,7 @@ class KnownHashes:
 
 def _compute_powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Return the first powers of the base, and their inverses modulo 2^64."""
-    if count > _AT_HAND:
+    if count > _CACHED_POWERS:
         return _compute_powers_up_to(count)
     base, inverse = _compute_first_powers()
     return base[:count], inverse[:count]
@@ -172,7 +172,7 @@ def _compute_powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 @lru_cache(maxsize=1)
 def _compute_first_powers() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    return _compute_powers_up_to(_AT_HAND)
+    return _compute_powers_up_to(_CACHED_POWERS)
 
 
 def _compute_powers_up_to(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

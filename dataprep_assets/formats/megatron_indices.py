@@ -73,7 +73,7 @@ class TrainBlend:
         """Samples of the blend: slightly more than the run reads, because each dataset's share is rounded up."""
         return sum(math.ceil(self.samples * weight) for weight in self._normalized)
 
-    def requested_samples(self, number: int) -> int:
+    def count_requested_samples(self, number: int) -> int:
         """Return the number of samples that Megatron requests from a dataset."""
         if self.is_one:
             return self.samples
@@ -85,7 +85,7 @@ class TrainBlend:
         return {
             "class": GPT,
             "dataset_path": self.prefixes[number],
-            "num_samples": self.requested_samples(number),
+            "num_samples": self.count_requested_samples(number),
             "index_split": "train",
             "random_seed": self.random_seed,
             "sequence_length": self.sequence_length,

@@ -51,7 +51,7 @@ _KEYS = {
     "other_keys": "string",
 }
 """Keys of a message in Parquet, in this order, with their types."""
-_ALWAYS = {"role", "content"}
+_REQUIRED_KEYS = {"role", "content"}
 _ROWS = 1000
 """Conversations in a row group."""
 Message = dict[str, Any]
@@ -107,13 +107,13 @@ def _format_text(value: Any) -> str:
 class Keys:
     """Keys that occur in the messages and calls of a view."""
 
-    message: set[str] = field(default_factory=lambda: set(_ALWAYS))
+    message: set[str] = field(default_factory=lambda: set(_REQUIRED_KEYS))
     has_call_ids: bool = False
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Add the keys of a row of JSON lines."""
         for message in map(_convert_message, row["messages"]):
-            if message.keys() == _ALWAYS:
+            if message.keys() == _REQUIRED_KEYS:
                 continue
             self.message.update(message)
             self.has_call_ids = self.has_call_ids or any("id" in call for call in message.get("tool_calls", ()))
@@ -143,7 +143,7 @@ class Keys:
 def _convert_message(message: Mapping[str, Any]) -> Message:
     """Return a message in its Parquet form."""
     # fast path, because most messages have only these keys
-    if message.keys() == _ALWAYS and all(type(value) is str for value in message.values()):
+    if message.keys() == _REQUIRED_KEYS and all(type(value) is str for value in message.values()):
         return dict(message)
     values, other_values = dict[str, Any](), dict[str, Any]()
     for key, value in message.items():

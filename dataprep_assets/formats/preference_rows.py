@@ -87,7 +87,7 @@ class PreferenceRow:
     tools: list[dict[str, Any]] | None = None
     kwargs: Mapping[str, Any]
 
-    def side(self, name: str) -> Answer | None:
+    def get_side(self, name: str) -> Answer | None:
         """Return the `chosen` or the `rejected` answer."""
         return self.chosen_answer if name == "chosen" else self.rejected_answer
 
@@ -106,14 +106,14 @@ class PreferenceRow:
         """Number of tokens of the prompt and the longer answer."""
         return len(self.prompt_ids) + max(len(answer.ids) for answer in self.answers)
 
-    def differences(self, other_row: "PreferenceRow") -> Iterator[str]:
+    def find_differences(self, other_row: "PreferenceRow") -> Iterator[str]:
         """Yield the names of the parts in which two rows differ."""
         if (self.prompt, self.tools, dict(self.kwargs)) != (other_row.prompt, other_row.tools, dict(other_row.kwargs)):
             yield "prompt messages"
         if not np.array_equal(self.prompt_ids, other_row.prompt_ids):
             yield "prompt ids"
         for name in SIDES:
-            answer, other_answer = self.side(name), other_row.side(name)
+            answer, other_answer = self.get_side(name), other_row.get_side(name)
             if answer is not other_answer and (answer is None or not answer.equals(other_answer)):
                 yield f"{name} answer"
 
@@ -131,7 +131,7 @@ def write_preferences(path: Path, groups: Iterable[Sequence[PreferenceRow]], *, 
 
 
 def _build_table(rows: Sequence[PreferenceRow]) -> "pa.Table":
-    sides: dict[str, list[Answer | None]] = {name: [row.side(name) for row in rows] for name in SIDES}
+    sides: dict[str, list[Answer | None]] = {name: [row.get_side(name) for row in rows] for name in SIDES}
     columns: dict[str, list[Any]] = {
         "prompt": [row.prompt for row in rows],
         "tools": [row.tools for row in rows],

@@ -460,7 +460,7 @@ def _open_certificate(engine: CertifiedEngine, store: ArtifactStore, _: Sequence
 
 def _separator_ends_documents(certificate: _OpenedCertificate) -> Finding:
     assert certificate.engine.separator is not None
-    separator = certificate.bundle.separator(certificate.engine.separator, certificate.engine.special_tokens)
+    separator = certificate.bundle.choose_separator(certificate.engine.separator, certificate.engine.special_tokens)
     return separator_ends_documents(separator, certificate.bundle)
 
 

@@ -353,7 +353,7 @@ def _find_differences(
 ) -> Iterator[str]:
     """Yield differences of one source file, read to its end: its wanted documents, count, digest and bad rows."""
     first_document = reading.first
-    reader, selection = part.read_records(fields), selection.for_file(part.ruled_out, part.label)
+    reader, selection = part.read_records(fields), selection.limit_to_file(part.ruled_out, part.label)
     # Remember reported documents, because a document that both engines encode must be reported only once.
     count, bad_records, reported_documents = 0, [], set[int]()
     # Without added tokens, a record without ids is no document, which only encoding shows.

@@ -88,7 +88,7 @@ class TokenizerBundle:
     @cached_property
     def definition(self) -> Definition:
         """The definition in `tokenizer.json`. Raises TokenizerError if it is invalid or exceeds the limits."""
-        ends = (*filter(None, map(self.configured, ("bos_token", "eos_token"))), *self.structure)
+        ends = (*filter(None, map(self.find_configured, ("bos_token", "eos_token"))), *self.structure)
         decoder = canonical_json(self.settings.values.get(DECODER) or {}).decode()
         extra = self.settings.extra_tokens
         return load_definition(self.directory / TOKENIZER, self._digest_files, ends, decoder, extra)
@@ -102,7 +102,7 @@ class TokenizerBundle:
         """
         return self.definition.text
 
-    def engine_json(self, special_tokens: str) -> str:
+    def build_engine_json(self, special_tokens: str) -> str:
         """Return `tokenizer.json` for a reading of literal special tokens. With `text`, no text gets a special id.
 
         Raises TokenizerError if this tokenizer cannot read them as text.
@@ -179,11 +179,11 @@ class TokenizerBundle:
             )
         return SpecialToken(content=content, id=token_id)
 
-    def configured(self, name: str) -> str | None:
+    def find_configured(self, name: str) -> str | None:
         """Return the content of a token in its settings, such as `pad_token`; None if it is not set."""
         return self.settings.token(name)
 
-    def separator(self, separator: str, special_tokens: str, *, key: str = "document.separator") -> SpecialToken:
+    def choose_separator(self, separator: str, special_tokens: str, *, key: str = "document.separator") -> SpecialToken:
         """Return the token that ends every document: the declared one, or for `auto` the tokenizer's own.
 
         Raises TokenizerError with the candidates if `auto` finds only a chat-turn token or no token at all. Also raises
@@ -192,7 +192,7 @@ class TokenizerBundle:
         """
         if separator != "auto":
             return self._require_delimiter(self.token(separator, key=key), special_tokens, key)
-        configured = self.configured("eos_token")
+        configured = self.find_configured("eos_token")
         if configured and not self.ends_chat_turn(configured):
             eos_token = self.token(configured, key=f"{key} (auto: eos_token)")
             return self._require_delimiter(eos_token, special_tokens, key)
@@ -215,7 +215,7 @@ class TokenizerBundle:
         """Return whether a special token ends a chat turn by its name, and the tokenizer has other special tokens."""
         return token in CHAT_TURN_TOKENS and len(self.special_tokens) > 1
 
-    def bos(self, bos: str, special_tokens: str, *, key: str = "document.bos") -> SpecialToken | None:
+    def choose_bos(self, bos: str, special_tokens: str, *, key: str = "document.bos") -> SpecialToken | None:
         """Return the token before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.
 
         Raises TokenizerError if `auto` finds no BOS or the tokenizer lacks the declared token. Also raises it if a text
@@ -225,7 +225,7 @@ class TokenizerBundle:
             return None
         if bos != "auto":
             return self._require_delimiter(self.token(bos, key=key), special_tokens, key)
-        configured = self.configured("bos_token")
+        configured = self.find_configured("bos_token")
         if not configured:
             raise TokenizerError(
                 f"{key}: auto is not possible, because {self.name} has no bos_token. Set `none` or a token"
@@ -240,7 +240,7 @@ class TokenizerBundle:
                 f"{name} is the unknown token of {self.name}, whose id all unknown text gets. Choose a different token"
             )
         is_special = any(token.content == content for content, _ in definition.special)
-        if special_tokens == "text" and not is_special and definition.reaches(token.content):
+        if special_tokens == "text" and not is_special and definition.can_reach(token.content):
             raise TokenizerError(
                 f"{name} is an ordinary token of {self.name}, so texts that contain it get its id. Choose a special "
                 f"token{self._special_tokens_hint}, mark this token as `special` in tokenizer.json, or set "
@@ -289,7 +289,9 @@ def load_reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Re
     if key not in _cached_references:
         try:
             with convert_panics(NAME):
-                loaded = load_reference(bundle.engine_json(special_tokens), special_as_text=special_tokens == "text")
+                loaded = load_reference(
+                    bundle.build_engine_json(special_tokens), special_as_text=special_tokens == "text"
+                )
         except TokenizerError:
             raise
         except Exception as error:  # the library raises bare Exception for a file it cannot parse

@@ -73,10 +73,10 @@ class Definition:
     takes_blanks: tuple[tuple[str, bool, bool, bool], ...] = ()
     is_completed: bool = False
 
-    def reaches(self, content: str) -> bool:
+    def can_reach(self, content: str) -> bool:
         """Return whether a text may get this token's id if literal special tokens are text."""
         # parse the vocabulary again, because calls are rare and keeping it would take 100 MB
-        return content in self.added or _Model(orjson.loads(self.as_text)["model"]).reaches(content)
+        return content in self.added or _Model(orjson.loads(self.as_text)["model"]).can_reach(content)
 
 
 class _Model:
@@ -106,7 +106,7 @@ class _Model:
         skipped = len(self.value.get("continuing_subword_prefix") or "")
         return {first + second[skipped:] for first, second in self.pairs}
 
-    def reaches(self, content: str) -> bool:
+    def can_reach(self, content: str) -> bool:
         """Return whether the model may give a text the id of this entry of its vocabulary."""
         if content not in self.ids:
             return False
@@ -133,27 +133,27 @@ class _Model:
             return all(letter in self.ids for letter in BYTE_LETTERS)
         return bool(self.value.get("byte_fallback")) and all(name in self.ids for name in _BYTE_NAMES)
 
-    def set_apart(self, contents: Collection[str]) -> dict[str, str]:
+    def rename_entries(self, contents: Collection[str]) -> dict[str, str]:
         """Rename the entries with these contents so that no text contains them; return old → new name.
 
         Entries that the model cannot produce from text keep their names. Raises TokenizerError if the model needs an
         entry.
         """
-        names = {content: _SECRET + content for content in contents if self.reaches(content)}
+        names = {content: _SECRET + content for content in contents if self.can_reach(content)}
         if not names:
             return {}
         if self.kind == "Unigram":
             self.value["vocab"] = [[names.get(entry[0], entry[0]), *entry[1:]] for entry in self.value["vocab"]]
             return names
         if self.kind == "BPE":
-            self._do_without(names)
+            self._remove_merges(names)
         self.value["vocab"] = {names.get(content, content): number for content, number in self.ids.items()}
         unknown = self.value.get("unk_token") or _UNKNOWN.get(self.kind)
         if unknown in names:
             self.value["unk_token"] = names[unknown]
         return names
 
-    def _do_without(self, contents: Collection[str]) -> None:
+    def _remove_merges(self, contents: Collection[str]) -> None:
         """Remove the merges that produce these entries. Raises TokenizerError if other tokens need an entry."""
         parts = {part for pair in self.pairs for part in pair}
         needed = {content for content in contents if content in parts or len(content) == 1}
@@ -334,7 +334,7 @@ def _turn_literals_into_text(value: dict[str, Any], model: _Model, contents: Col
     flagged = [token["content"] for token in added if token["content"] in contents and not token.get("special")]
     # byte tokens keep their names, because the model finds the bytes of unknown characters by name
     fallback = set(_BYTE_NAMES) if model.value.get("byte_fallback") else set()
-    names = model.set_apart({*contents} - fallback)
+    names = model.rename_entries({*contents} - fallback)
     hides_bytes = bool(fallback) and model.kind == "Unigram"
     if not (flagged or names or hides_bytes):
         return None

@@ -79,7 +79,7 @@ class FastokensEngine:
             raise TokenizerError(f"{self.name} is not installed. Run: pip install {self.name}")
         self.version = version
         self._split = special_tokens == "text"
-        text = bundle.engine_json(special_tokens)
+        text = bundle.build_engine_json(special_tokens)
         if text not in self._cache:
             # load before removing the cached tokenizer, which is kept if loading fails
             loaded = self._load(bundle, text)

@@ -72,7 +72,7 @@ def read_directory(
     _check_names(where, info, besides)
     for split in info.splits:
         payload_bytes: int | None = 0
-        for name, length in zip(info.shard_names(split), split.shard_lengths, strict=True):
+        for name, length in zip(info.list_shard_names(split), split.shard_lengths, strict=True):
             count, size = _count(where / name, info, records)
             if count != length:
                 raise FormatError(f"{where / name}: {count} records, {tfds.DATASET_INFO} says {length}")
@@ -104,7 +104,7 @@ def _count(path: Path, info: DatasetInfo, records: Literal["all", "first"]) -> t
 
 
 def _check_names(where: Path, info: DatasetInfo, besides: Collection[str]) -> None:
-    expected = {name for split in info.splits for name in info.shard_names(split)}
+    expected = {name for split in info.splits for name in info.list_shard_names(split)}
     with os.scandir(where) as entries:
         present = {entry.name: entry.is_file() for entry in entries}
     strays = present.keys() - expected - {tfds.DATASET_INFO, tfds.FEATURES, *besides}

@@ -93,7 +93,7 @@ def test_a_configuration_that_is_none_is_refused_and_a_token_in_it_that_is_none_
         TokenizerBundle.load(folder)
     config.write_text('{"eos_token": ["x"], "pad_token": {"content": 5}, "unk_token": {"content": "u"}}')
     bundle = TokenizerBundle.load(folder)
-    assert [bundle.configured(f"{name}_token") for name in ("eos", "pad", "unk", "bos")] == [None, None, "u", None]
+    assert [bundle.find_configured(f"{name}_token") for name in ("eos", "pad", "unk", "bos")] == [None, None, "u", None]
 
 
 def test_merges_are_given_to_engines_as_texts_and_make_the_same_tokenizer(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_name_like_that_of_a_chat_token_ends_documents_where_it_is_the_only_sp
     (folder / "tokenizer_config.json").unlink(missing_ok=True)
     bundle = TokenizerBundle.load(folder)
     with raises(TokenizerError, "`document.separator`", "<|end|>"):
-        bundle.separator("auto", "text")
+        bundle.choose_separator("auto", "text")
     assert not bundle.ends_chat_turn("<|end|>")
     definition["added_tokens"].append(_token("<|user|>", following + 1))
     (folder / "tokenizer.json").write_text(json.dumps(definition))
@@ -157,12 +157,12 @@ def test_auto_offers_no_ordinary_word_as_the_end_of_a_document(tmp_path: Path) -
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
     with raises(TokenizerError, "<|im_end|>") as caught:
-        TokenizerBundle.load(folder).separator("auto", "text")
+        TokenizerBundle.load(folder).choose_separator("auto", "text")
     assert "</s>" not in str(caught.value)
     definition["added_tokens"].append(_token("</s>", following + 2))
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     with raises(TokenizerError, "</s>"):
-        TokenizerBundle.load(folder).separator("auto", "text")
+        TokenizerBundle.load(folder).choose_separator("auto", "text")
 
 
 def _configured(folder: Path, decoder: Any) -> TokenizerBundle:

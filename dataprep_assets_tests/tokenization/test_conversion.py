@@ -109,7 +109,7 @@ def test_added_tokens_keep_their_ids_and_gaps_have_placeholders(tmp_path: Path) 
     assert {number: bundle.token(token["content"], key="k").id for number, token in decoder.items()} == {
         number: int(number) for number in decoder
     }
-    assert bundle.configured("eos_token") == "<|endoftext|>"
+    assert bundle.find_configured("eos_token") == "<|endoftext|>"
 
 
 def test_other_ids_than_the_original_s_are_refused(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ class Benchmarks:
         """The short texts of each item that are searched for together."""
         return self._wholes.looked_for
 
-    def best_matches(self, texts: Sequence[str]) -> tuple[list[str | None], list[float]]:
+    def find_best_matches(self, texts: Sequence[str]) -> tuple[list[str | None], list[float]]:
         """Return, for each text, the best matching part of an item and its share; None and 0 if nothing matches.
 
         If several parts have the same share, the longest is returned.
@@ -351,7 +351,7 @@ class BenchmarkTagger(VersionedTagger):
         return _open_benchmarks(self.sets, self.ngram, self.min_words, self.version)
 
     def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
-        names, shares = self.benchmarks.best_matches(batch.texts)
+        names, shares = self.benchmarks.find_best_matches(batch.texts)
         return {BENCHMARK: names, OVERLAP: shares}
 
 

@@ -55,27 +55,27 @@ class CandidateSet:
         """Number of documents with a signature."""
         return sum(shard.documents for shard in self.shards)
 
-    def shard_of(self, nodes: Nodes) -> Nodes:
+    def find_shards(self, nodes: Nodes) -> Nodes:
         """Return the position of each document's shard."""
         return np.searchsorted(self.first, nodes, side="right") - 1
 
-    def digests(self, nodes: Nodes) -> NDArray[np.uint64]:
+    def get_digests(self, nodes: Nodes) -> NDArray[np.uint64]:
         """Return the digests of documents, as in `SignedShard.digests`: ``(documents, 3)``."""
         digests = np.zeros((len(nodes), 3), np.uint64)
         for shard, positions, rows in self._group_by_shard(nodes):
             digests[positions] = shard.digests[rows]
         return digests
 
-    def sizes(self, nodes: Nodes) -> Nodes:
+    def count_shingles(self, nodes: Nodes) -> Nodes:
         """Return the number of shingles of each document."""
         sizes = np.zeros(len(nodes), np.int64)
         for shard, positions, rows in self._group_by_shard(nodes):
-            sizes[positions] = shard.sizes(rows)
+            sizes[positions] = shard.count_shingles(rows)
         return sizes
 
     def _group_by_shard(self, nodes: Nodes) -> Iterator[tuple[SignedShard, Nodes, Nodes]]:
         """Yield each shard that has some of these documents, with their positions in `nodes` and rows in the shard."""
-        shards = self.shard_of(nodes)
+        shards = self.find_shards(nodes)
         order = np.argsort(shards, kind="stable")
         bounds = np.searchsorted(shards[order], np.arange(len(self.shards) + 1)).tolist()
         for shard, first_node, start, stop in zip(self.shards, self.first.tolist(), bounds, bounds[1:], strict=False):
@@ -83,10 +83,10 @@ class CandidateSet:
                 positions = order[start:stop]
                 yield shard, positions, nodes[positions] - first_node
 
-    def shingles(self, node: int) -> NDArray[np.uint64]:
+    def get_shingles(self, node: int) -> NDArray[np.uint64]:
         """Return the shingle hashes of one document."""
         home = int(np.searchsorted(self.first, node, side="right")) - 1
-        return self.shards[home].shingles(node - int(self.first[home]))
+        return self.shards[home].get_shingles(node - int(self.first[home]))
 
 
 def group_sharing_documents(
@@ -158,22 +158,22 @@ class CandidateOrder:
         theirs: For each shard, whether it belongs to a different dataset. Its documents are compared with documents of
             all splits of this dataset, and not with each other.
         across: Whether documents of different splits are compared.
-        ranks: Returns sort positions of documents. The document to keep has the lowest position.
+        rank: Returns the sort positions of documents. The document to keep has the lowest position.
     """
 
     split: NDArray[np.int64]
     theirs: NDArray[np.bool_]
     across: bool
-    ranks: Callable[[Nodes], Nodes]
+    rank: Callable[[Nodes], Nodes]
 
-    def are_from_others(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
+    def find_from_others(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
         """Return a mask of the documents of different datasets, in the shape of `nodes`."""
         if not self.theirs.any():
             return np.zeros(nodes.shape, np.bool_)
-        is_theirs: NDArray[np.bool_] = self.theirs[documents.shard_of(nodes)]
+        is_theirs: NDArray[np.bool_] = self.theirs[documents.find_shards(nodes)]
         return is_theirs
 
-    def groups(self, documents: "CandidateSet", nodes: Nodes, *, one_group: bool) -> NDArray[np.uint64]:
+    def assign_groups(self, documents: "CandidateSet", nodes: Nodes, *, one_group: bool) -> NDArray[np.uint64]:
         """Return the group of each document: documents with the same digest represent each other only within a group.
 
         Args:
@@ -184,10 +184,10 @@ class CandidateOrder:
         """
         if one_group:
             return np.zeros(len(nodes), np.uint64)
-        groups = self.split[documents.shard_of(nodes)].astype(np.uint64)
-        is_from_others = self.are_from_others(documents, nodes)
+        groups = self.split[documents.find_shards(nodes)].astype(np.uint64)
+        is_from_others = self.find_from_others(documents, nodes)
         if is_from_others.any():
-            digests = documents.digests(nodes)[:, :2]
+            digests = documents.get_digests(nodes)[:, :2]
             order = np.lexsort((digests[:, 1], digests[:, 0]))
             starts, ends = find_runs(digests[order])
             with_theirs = np.repeat(np.logical_or.reduceat(is_from_others[order], starts), ends - starts)
@@ -196,21 +196,21 @@ class CandidateOrder:
             groups[order[with_theirs]] = len(self.split)
         return groups
 
-    def compared_mask(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def find_compared(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return a mask of the candidate pairs to compare: ``(pairs,)``."""
-        is_from_others = self.are_from_others(documents, pairs)
+        is_from_others = self.find_from_others(documents, pairs)
         if self.across:
             return np.logical_not(is_from_others[:, 0] & is_from_others[:, 1])
-        split = self.split[documents.shard_of(pairs)]
+        split = self.split[documents.find_shards(pairs)]
         is_compared: NDArray[np.bool_] = (is_from_others[:, 0] != is_from_others[:, 1]) | (
             (split[:, 0] == split[:, 1]) & ~is_from_others.all(axis=1)
         )
         return is_compared
 
-    def first_members(self, documents: "CandidateSet", members: Nodes) -> Nodes:
+    def select_first(self, documents: "CandidateSet", members: Nodes) -> Nodes:
         """Return the `FIRST` documents of each split among `members`."""
-        ordered = members[np.argsort(self.ranks(members), kind="stable")]
-        splits = self.split[documents.shard_of(ordered)]
+        ordered = members[np.argsort(self.rank(members), kind="stable")]
+        splits = self.split[documents.find_shards(ordered)]
         return np.concatenate([ordered[splits == split_number][:FIRST] for split_number in np.unique(splits).tolist()])
 
 
@@ -241,12 +241,12 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
         for hashes, nodes in group_sharing_documents(documents, band, among):
             runs = find_runs(hashes)
             if is_disjoint:
-                groups = order.split[documents.shard_of(nodes)]
+                groups = order.split[documents.find_shards(nodes)]
                 sorting = np.lexsort((nodes, groups, hashes))
                 nodes = nodes[sorting]
                 runs = find_runs(np.column_stack([hashes[sorting], groups[sorting].astype(np.uint64)]))
             band_pairs += _pair_within_runs(nodes, *runs, large)
-        band_pairs += [_pair_with_first(members, order.first_members(documents, members)) for members in large]
+        band_pairs += [_pair_with_first(members, order.select_first(documents, members)) for members in large]
         if large:
             waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
         all_pairs.append(np.concatenate(band_pairs))
@@ -254,7 +254,7 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
     pairs = _deduplicate_pairs(np.concatenate(all_pairs))
     # Without other datasets, `pairs` needs no filter: either all pairs are compared, or runs were already divided by
     # split.
-    return pairs[order.compared_mask(documents, pairs)] if order.theirs.any() else pairs
+    return pairs[order.find_compared(documents, pairs)] if order.theirs.any() else pairs
 
 
 def _pair_within_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> Iterator[NDArray[np.int64]]:
@@ -294,7 +294,7 @@ def _pair_by_two_bands(
         large: list[Nodes] = []
         yield from _pair_within_runs(members[sorting], *find_runs(run_pairs[sorting]), large)
         for run_members in large:
-            yield _pair_with_first(run_members, order.first_members(documents, run_members))
+            yield _pair_with_first(run_members, order.select_first(documents, run_members))
 
 
 def _deduplicate_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -64,7 +64,7 @@ class Priority:
 
     def columns(self, nodes: Nodes) -> list[NDArray[np.generic]]:
         """Return the sort keys of documents, the most important first, each ``(documents,)``."""
-        shards = self.documents.shard_of(nodes)
+        shards = self.documents.find_shards(nodes)
         rows = nodes - self.documents.first[shards]
         split, priorities = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.float64)
         file, row = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
@@ -78,7 +78,7 @@ class Priority:
                 priorities[positions] = shard.values[rows[positions]]
             elif len(shard.ages):
                 priorities[positions] = shard.ages[file_indices]
-        digests = self.documents.digests(nodes)
+        digests = self.documents.get_digests(nodes)
         first_columns: list[NDArray[np.generic]] = [split] if self.by_split else []
         if self.theirs.any():
             # False sorts before True, so documents of other datasets come before all documents of this one.
@@ -94,9 +94,9 @@ class Priority:
     def order(self, across: AcrossSplits) -> CandidateOrder:
         """Return the rules for comparing documents; `across` is the action for different splits."""
         split = np.array([shard.split for shard in self.shards], np.int64)
-        return CandidateOrder(split=split, theirs=self.theirs, across=across != "ignore", ranks=self.ranks)
+        return CandidateOrder(split=split, theirs=self.theirs, across=across != "ignore", rank=self.rank)
 
-    def ranks(self, nodes: Nodes) -> Nodes:
+    def rank(self, nodes: Nodes) -> Nodes:
         """Return the rank of each document among `nodes`, from 0."""
         # The columns are reversed, because lexsort's last key is the most important one.
         order = np.lexsort(self.columns(nodes)[::-1])
@@ -207,7 +207,7 @@ def choose_kept_documents(
     if across == "block":
         query.record_equal_across_splits(leaders)
     query.decide_pairs(pairs)
-    removed_nodes, representatives, similar = query.result()
+    removed_nodes, representatives, similar = query.collect_removals()
     # If a copy's leader was removed, the leader's representative also represents the copy.
     indices = np.minimum(np.searchsorted(removed_nodes, copy_leaders), max(0, len(removed_nodes) - 1))
     is_removed = removed_nodes[indices] == copy_leaders if len(removed_nodes) else np.zeros(len(copy_leaders), np.bool_)
@@ -224,7 +224,7 @@ def choose_kept_documents(
         removed=all_removed[sorting],
         representatives=representatives[sorting],
         similarities=similarities[sorting],
-        compared=query.compared_pairs(),
+        compared=query.list_compared_pairs(),
         candidates=len(pairs),
         across=query.across,
         across_similarities=query.across_similarities,
@@ -241,16 +241,16 @@ def _find_copies(
     leaders = documents.taken.copy()
     copies, copy_leaders = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for _, nodes in group_sharing_documents(documents, 0, documents.taken):
-        group = order.groups(documents, nodes, one_group=one_group)
-        digests = documents.digests(nodes)[:, :2]
-        sorting = np.lexsort((order.ranks(nodes), group, digests[:, 1], digests[:, 0]))
+        group = order.assign_groups(documents, nodes, one_group=one_group)
+        digests = documents.get_digests(nodes)[:, :2]
+        sorting = np.lexsort((order.rank(nodes), group, digests[:, 1], digests[:, 0]))
         nodes, rows = nodes[sorting], np.column_stack([digests, group])[sorting]
         starts, ends = find_runs(rows)
         leader_nodes = np.repeat(nodes[starts], ends - starts)
         is_copy = leader_nodes != nodes
         leaders[nodes[is_copy]] = False
         # Documents of other datasets are never removed, even if they are copies.
-        is_copy &= ~order.are_from_others(documents, nodes)
+        is_copy &= ~order.find_from_others(documents, nodes)
         copies.append(nodes[is_copy])
         copy_leaders.append(leader_nodes[is_copy])
     return leaders, np.concatenate(copies), np.concatenate(copy_leaders)
@@ -277,7 +277,7 @@ class _KeptQuery:
     def record_equal_across_splits(self, leaders: NDArray[np.bool_]) -> None:
         """Record pairs of equal documents in different splits, with one representative per split."""
         for _, nodes in group_sharing_documents(self._documents, 0, leaders):
-            digests = self._documents.digests(nodes)[:, :2]
+            digests = self._documents.get_digests(nodes)[:, :2]
             order = np.lexsort((nodes, digests[:, 1], digests[:, 0]))
             nodes, digests = nodes[order], digests[order]
             for start, end in zip(*(one.tolist() for one in find_runs(digests)), strict=True):
@@ -288,16 +288,16 @@ class _KeptQuery:
         if not len(pairs):
             return
         nodes = np.unique(pairs)
-        ranks = self._order.ranks(nodes)
+        ranks = self._order.rank(nodes)
         indices = np.searchsorted(nodes, pairs)
         swapped = ranks[indices[:, 0]] > ranks[indices[:, 1]]
         indices[swapped] = indices[swapped][:, ::-1]
         # Sort pairs by the later document, then by the earlier one, so that earlier documents are decided first.
         indices = indices[np.lexsort((ranks[indices[:, 0]], ranks[indices[:, 1]]))]
-        sizes = self._documents.sizes(nodes)[indices]
-        digests = self._documents.digests(nodes)[:, 0]
-        splits = self._order.split[self._documents.shard_of(nodes)][indices]
-        of_others = self._order.are_from_others(self._documents, nodes)[indices[:, 0]]
+        sizes = self._documents.count_shingles(nodes)[indices]
+        digests = self._documents.get_digests(nodes)[:, 0]
+        splits = self._order.split[self._documents.find_shards(nodes)][indices]
+        of_others = self._order.find_from_others(self._documents, nodes)[indices[:, 0]]
         # Two sets are at most as similar as the quotient of their sizes, so many pairs need no comparison of shingles.
         # Use a quotient, as in `compute_similarity`, because a rounded product would lose pairs exactly at the
         # threshold.
@@ -316,7 +316,7 @@ class _KeptQuery:
             if earlier_pairs >= 0:
                 shared, either = (int(n) for n in self._known.pairs[earlier_pairs, 2:])
             else:
-                sets = (self._documents.shingles(int(nodes[n])) for n in (earlier_node, later_node))
+                sets = (self._documents.get_shingles(int(nodes[n])) for n in (earlier_node, later_node))
                 shared, either = count_overlap(*sets)
             low, high = sorted((int(digests[earlier_node]), int(digests[later_node])))
             # Record used pairs again, so that unused ones are forgotten.
@@ -329,7 +329,7 @@ class _KeptQuery:
             else:
                 self._across.append((int(nodes[earlier_node]), int(nodes[later_node]), value))
 
-    def result(self) -> tuple[Nodes, Nodes, NDArray[np.float64]]:
+    def collect_removals(self) -> tuple[Nodes, Nodes, NDArray[np.float64]]:
         """Return the removed documents by number, the representative of each, and their similarities."""
         removals = sorted(self._removed.items())
         return (
@@ -338,7 +338,7 @@ class _KeptQuery:
             np.array([value for _, (_, value) in removals], np.float64),
         )
 
-    def compared_pairs(self) -> ComparedPairs:
+    def list_compared_pairs(self) -> ComparedPairs:
         """Return the compared pairs."""
         return ComparedPairs.from_pairs(np.array(self._compared, np.uint64).reshape(-1, 4))
 

@@ -187,8 +187,8 @@ def _draw_translations(draw: random.Random) -> tuple[str, str]:
 
 
 def _measure_pairs(signer: Signer, pairs: Sequence[tuple[str, str]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    hashes, ends = signer.shingles([text for pair in pairs for text in pair])
-    bands = signer.bands(hashes, ends)
+    hashes, ends = signer.compute_shingles([text for pair in pairs for text in pair])
+    bands = signer.compute_bands(hashes, ends)
     sets = np.split(hashes, ends[:-1])
     similarities = [
         compute_similarity(*count_overlap(original, edited))

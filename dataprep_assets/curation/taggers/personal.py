@@ -60,7 +60,9 @@ _SPECIAL = """
 _GLOBAL_IN_THEM = """
     192.0.0.9/32 192.0.0.10/32 2001:1::1/128 2001:1::2/128 2001:3::/32 2001:4:112::/48 2001:20::/28 2001:30::/28
 """
-_NOBODYS, _EVERYBODYS = ([ip_network(one) for one in some.split()] for some in (_SPECIAL, _GLOBAL_IN_THEM))
+_SPECIAL_NETWORKS, _GLOBAL_NETWORKS = (
+    [ip_network(one) for one in some.split()] for some in (_SPECIAL, _GLOBAL_IN_THEM)
+)
 
 _ABROAD = re.compile(r"(?<![\w+])\+[1-9][\d ()./-]{6,24}")
 _TRUNK = re.compile(r"(?<![\w.,/+:-])(?<!\d )\(?0[1-9][\d ()./-]{6,20}")
@@ -145,7 +147,9 @@ def find_addresses(text: str) -> Iterator[str]:
 
 
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
-    return not any(address in network for network in _NOBODYS) or any(address in network for network in _EVERYBODYS)
+    return not any(address in network for network in _SPECIAL_NETWORKS) or any(
+        address in network for network in _GLOBAL_NETWORKS
+    )
 
 
 def find_phones(text: str) -> Iterator[str]:

@@ -82,7 +82,7 @@ class Dataset(ABC):
         self.declaration = declaration
 
     @classmethod
-    def own_templates(cls, attributes: Any) -> Collection[Keys]:
+    def list_own_templates(cls, attributes: Any) -> Collection[Keys]:
         """Return the keys whose text is another program's template, so `{{ … }}` in them is not resolved.
 
         Args:
@@ -139,15 +139,15 @@ class Dataset(ABC):
     def summary(self, store: ArtifactStore) -> list[str]:
         """Return lines that describe the built dataset, printed at the end of a run."""
 
-    def total_lines(self, store: ArtifactStore) -> Sequence[str]:
+    def describe_totals(self, store: ArtifactStore) -> Sequence[str]:
         """Return the lines of `summary` with the totals, which every run prints at its end."""
         return ()
 
-    def trainer_lines(self, store: ArtifactStore) -> Sequence[str]:
+    def describe_trainers(self, store: ArtifactStore) -> Sequence[str]:
         """Return a line of settings for each trainer that can read the dataset, such as `nanoGPT: data_dir = '…'`."""
         return ()
 
-    def last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
+    def read_last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
         """Return the counts of its splits after the last complete run; None if there was no complete run.
 
         The counts come from the data card, which is the last artifact of a run. A killed run does not change them.
@@ -157,7 +157,7 @@ class Dataset(ABC):
                 return DatasetCounts(receipt=receipt, splits=CardFacts.from_receipt(receipt).splits)
         return None
 
-    def standing_lines(self, store: ArtifactStore) -> Sequence[str]:
+    def describe_state(self, store: ArtifactStore) -> Sequence[str]:
         """Return lines that are printed after every run, even a failed or empty one, and by `status`.
 
         `summary` includes them.
@@ -168,7 +168,7 @@ class Dataset(ABC):
         """Return remarks on the declaration that are cheap to compute and need no built artifacts."""
         return ()
 
-    def boundary_line(self) -> str:
+    def describe_boundaries(self) -> str:
         """Return a line with the tokens that separate documents.
 
         The line is empty if the dataset has no documents or its tokenizer is not on this machine. Raises TokenizerError
@@ -176,7 +176,7 @@ class Dataset(ABC):
         """
         return ""
 
-    def remarks_on(self, source: "Dataset") -> Iterable[Remark]:
+    def find_source_remarks(self, source: "Dataset") -> Iterable[Remark]:
         """Return remarks on another declared dataset that this one is built from."""
         return ()
 
@@ -184,7 +184,7 @@ class Dataset(ABC):
         """Return remarks on declared changes that no run applies. They are derived from the existing artifacts."""
         return ()
 
-    def trial_remarks(self) -> Iterable[Remark]:
+    def find_trial_remarks(self) -> Iterable[Remark]:
         """Return remarks that require running the user's code on a few rows, for `dataprep check` and first runs."""
         return ()
 

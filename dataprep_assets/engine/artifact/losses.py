@@ -274,12 +274,12 @@ class LossTable:
                 **asdict(loss),
                 "count": self._counts[id(loss)],
                 "of": self._privacy.public_value(loss.of) if self._is_shown(loss) else "withheld",
-                "files": self._public_file_counts(loss),
+                "files": self._find_public_file_counts(loss),
             }
             for loss in self.losses
         ]
 
-    def _public_file_counts(self, loss: Loss) -> dict[str, int | str]:
+    def _find_public_file_counts(self, loss: Loss) -> dict[str, int | str]:
         """Return the counts per file in their public form."""
         if loss.unit in _ITEM_NOUNS:
             return {name: self._privacy.public_value(count) for name, count in loss.files.items()}
@@ -320,7 +320,7 @@ class LossTable:
         file_texts = [
             # a file that is itself the lost item has no count
             name if loss.unit in _ITEM_NOUNS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
-            for name, count in self._public_file_counts(loss).items()
+            for name, count in self._find_public_file_counts(loss).items()
         ]
         text = f"{loss.part}: " if loss.part and file_texts else loss.part
         for position, file in enumerate(file_texts):

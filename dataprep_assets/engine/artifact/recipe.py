@@ -86,7 +86,7 @@ class RecipeInputs:
     upstream: Mapping[str, Content] = field(default_factory=dict)
 
     @classmethod
-    def of_receipt(cls, receipt: Receipt) -> "RecipeInputs":
+    def extract_from(cls, receipt: Receipt) -> "RecipeInputs":
         """Return the ingredients that the receipt records."""
         names = {one.name for one in fields(RecipeInputs)}
         return cls(**{name: value for name, value in receipt.recipe.items() if name in names})
@@ -187,7 +187,7 @@ class Recipe(RecipeInputs):
         if receipt.key == self.key:
             return self._find_ledger_change(receipt)
         unnamed = Change(kind="recipe changed", reason="built from different inputs or settings")
-        return RecipeInputs.of_receipt(receipt).change(self, self.source_changes) or unnamed
+        return RecipeInputs.extract_from(receipt).change(self, self.source_changes) or unnamed
 
     def _find_ledger_change(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:

@@ -1,6 +1,6 @@
 """The summary of a finished dataset: printed at the end of a run, and by `dataprep show`.
 
-The dataset itself provides the lines about the build and for trainers (`Dataset.summary`, `Dataset.trainer_lines`).
+The dataset itself provides the lines about the build and for trainers (`Dataset.summary`, `Dataset.describe_trainers`).
 """
 
 from collections import Counter
@@ -61,7 +61,7 @@ def build_sections(
     summary_lines, trainers = [f"summary: `dataprep show --private {privacy.dataset}`"], list[str]()
     totals = list[str]()
     if not privacy.closed:
-        totals, trainers = list(dataset.total_lines(store)), list(dataset.trainer_lines(store))
+        totals, trainers = list(dataset.describe_totals(store)), list(dataset.describe_trainers(store))
         summary_lines = [line for line in dataset.summary(store) if line not in totals]
     took = "" if seconds is None or privacy.closed else f"built in {seconds:,.1f} s: "
     end = [f"not built yet: {store.location(product)}"]
@@ -91,7 +91,7 @@ def describe_up_to_date(dataset: Dataset, store: ArtifactStore, width: int | Non
     passed, *check_lines = _describe_checks(dataset, store)
     yield f"{name}: everything is up to date, nothing to do; {passed}; {build_loss_table(dataset, store).headline}"
     yield from shorten_sections([Section(lines=check_lines)], f"dataprep show {name}", width=width)[0]
-    yield from dataset.standing_lines(store)
+    yield from dataset.describe_state(store)
 
 
 def build_loss_table(
@@ -150,7 +150,7 @@ def _describe_removal(dataset: Dataset, store: ArtifactStore, losses: LossTable)
 def read_current_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
     """Return the counts of the last complete run; None if there are none."""
     with suppress(DataprepError):  # a damaged artifact is no error here, because the run rebuilds it
-        return dataset.last_counts(store)
+        return dataset.read_last_counts(store)
     return None
 
 
@@ -246,13 +246,13 @@ def list_private_details(dataset: Dataset, store: ArtifactStore) -> Iterator[str
     """Yield the details that `format_summary` omits for a sensitive dataset: summary, losses and check findings."""
     with suppress(DataprepError):  # an unfinished dataset has no summary
         yield from dataset.summary(store)
-        yield from dataset.trainer_lines(store)
+        yield from dataset.describe_trainers(store)
     yield from LossTable(find_losses(dataset.specs, store), OPEN).lines()
     for spec in dataset.specs:
         for name, reason in read_results(spec, store).items():
             if reason is not None and reason.sentence:
                 yield f"{'/'.join(spec.path)}: {name}: {reason.sentence}"
-    yield from dataset.standing_lines(store)
+    yield from dataset.describe_state(store)
 
 
 def _shorten_names(names: Sequence[str], width: int | None) -> str:

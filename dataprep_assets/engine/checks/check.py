@@ -102,7 +102,7 @@ def fail_on_errors(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
     """Decorate a check's function so that errors of readers and of the file system become failed findings."""
 
     @wraps(check)
-    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
+    def run_check(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
         try:
             return check(*args, **kwargs)
         except DataprepError as error:
@@ -115,7 +115,7 @@ def fail_on_errors(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
                 summary=f"{location}{error.strerror or error}. The artifact cannot be read: restore or rebuild it.",
             )
 
-    return wrapped
+    return run_check
 
 
 @fail_on_errors

@@ -83,14 +83,14 @@ def read_check_facts(
     facts = {slot: _build_facts(verdict, checks) for slot, verdict in read_known_results(spec, store, slots).items()}
     names = [check.name for check in checks]
 
-    def facts_of(slot: str | None, names: Iterable[str]) -> dict[str, CheckFacts | None]:
+    def select_facts(slot: str | None, names: Iterable[str]) -> dict[str, CheckFacts | None]:
         return {name: facts.get(slot, {}).get(name) for name in names}
 
     if not spec.partition_checks:  # all checks are about the artifact as a whole
-        return {slot: facts_of(None, names) for slot in slots}
-    whole_facts = facts_of(None, [check.name for check in _separate_checks(spec)[1]])
+        return {slot: select_facts(None, names) for slot in slots}
+    whole_facts = select_facts(None, [check.name for check in _separate_checks(spec)[1]])
     failed = {name: fact for name, fact in whole_facts.items() if fact is not None and fact.blocks and not fact.passed}
-    return {**{slot: {**facts_of(slot, spec.partition_checks), **failed} for slot in slots}, None: whole_facts}
+    return {**{slot: {**select_facts(slot, spec.partition_checks), **failed} for slot in slots}, None: whole_facts}
 
 
 def _build_facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, CheckFacts]:

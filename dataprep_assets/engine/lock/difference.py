@@ -108,7 +108,7 @@ class LockDifference:
             )
             yield "no differences" if privacy.closed else f"no differences: {counts_text}"
         for split, sides in self.totals.items():
-            yield from self._lines_of_split(split, sides, privacy)
+            yield from self._describe_split(split, sides, privacy)
         yield from _format_section("artifacts only in b", self.added)
         yield from _format_section("artifacts only in a", self.removed)
         yield from _format_section(
@@ -117,7 +117,7 @@ class LockDifference:
         )
         yield from _format_section("obsolete artifacts, not compared", self.obsolete)
 
-    def _lines_of_split(self, split: str, sides: Sequence[tuple[int, LockCounts]], privacy: Privacy) -> Iterator[str]:
+    def _describe_split(self, split: str, sides: Sequence[tuple[int, LockCounts]], privacy: Privacy) -> Iterator[str]:
         split_sources = [source for source in self.files if source.split == split]
         if not split_sources:
             return

@@ -176,7 +176,7 @@ class _PresentArtifacts:
     def is_planned(self, spec: ArtifactSpec) -> bool:
         """Return whether the artifacts of a spec are known: whether their planning artifact matches the lock."""
         if spec.partitions is not None and (planner := self._find_planner(spec.partitions)) is not None:
-            return self._is_whole(planner)
+            return self._is_complete(planner)
         try:
             spec.artifacts(self._store)
         except DataprepError:
@@ -189,22 +189,22 @@ class _PresentArtifacts:
             if not isinstance(source, ArtifactSpec):
                 continue
             if source.partitions is not None and source.partitions is spec.partitions:
-                if slot not in (self._current_slots(source) or ()):
+                if slot not in (self._find_current_slots(source) or ()):
                     return False
-            elif not self._is_whole(source):
+            elif not self._is_complete(source):
                 return False
         return True
 
     def _find_planner(self, partitions: Partitions) -> ArtifactSpec | None:
         return self._planners.get(partitions)
 
-    def _is_whole(self, spec: ArtifactSpec) -> bool:
+    def _is_complete(self, spec: ArtifactSpec) -> bool:
         if not spec.kept:  # an artifact without files depends only on its inputs
             return self.has_inputs(spec, None)
-        present_slots = self._current_slots(spec)
+        present_slots = self._find_current_slots(spec)
         return present_slots is not None and len(present_slots) == len(spec.slots(self._store))
 
-    def _current_slots(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
+    def _find_current_slots(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
         """Return the slots of a spec that are present and match the lock; None if they are not planned."""
         if spec not in self._known:
             self._known[spec] = self._compare(spec) if self.is_planned(spec) else None

@@ -117,7 +117,7 @@ class LockEntry(RecipeInputs):
             else LockCounts(rows=ledger.rows_in, documents=ledger.documents, tokens=ledger.tokens),
             files=dict(_list_source_files(receipt)),
         )
-        return entry.with_ingredients(RecipeInputs.of_receipt(receipt) or RecipeInputs())
+        return entry.with_ingredients(RecipeInputs.extract_from(receipt) or RecipeInputs())
 
     def with_ingredients(self, ingredients: RecipeInputs) -> "LockEntry":
         """Return a copy with different ingredients."""
@@ -322,7 +322,7 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
     card = next((receipt for receipt in own_receipts.values() if "planned" in receipt.facts), None)
     planned_names = frozenset(card.facts["planned"] if card is not None else ())
 
-    def artifact_name(name: str) -> str:
+    def find_artifact_name(name: str) -> str:
         """Return the artifact's name and split. Months and tasks have no split, so the card lists only their names."""
         kind, _, partition = name.partition("/")
         return kind if kind in planned_names else join_lock_name(kind, split_name(partition))
@@ -333,7 +333,7 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
             for own_receipt in (own_receipts[name], card)
             if own_receipt is not None
         )
-        return created < card_time and planned_names.isdisjoint((name, artifact_name(name)))
+        return created < card_time and planned_names.isdisjoint((name, find_artifact_name(name)))
 
     obsolete = _find_artifacts_of_earlier_plans(own_receipts) | (
         set() if card is None else set(filter(is_undeclared, own_receipts))
@@ -344,12 +344,12 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
         # an artifact that is out of date does not reflect the current plan
         if all(name in own_receipts and own_receipts[name].content == content for name, content in upstream.items()):
             used_names |= upstream.keys()
-    splits = {artifact_name(name) for name in used_names}
+    splits = {find_artifact_name(name) for name in used_names}
     # all artifacts of such a partition are obsolete as well
     partitions = {
         name.partition("/")[2]
         for name in own_receipts
-        if "/" in name and artifact_name(name) in splits and name not in used_names
+        if "/" in name and find_artifact_name(name) in splits and name not in used_names
     }
     return obsolete | {name for name in own_receipts if name.partition("/")[2] in partitions}
 

@@ -357,12 +357,12 @@ def plan_rebuild(
         rates = _measure_rates(specs, store, _compute_average_density([r for r in readings.values() if r.tokenized]))
         estimator = _TokenEstimator(stale_slots, readings, view, store, rates)
         forecast = _Forecast(times, build_size_function(specs, view), machine, rates)
-        seconds = forecast.seconds_of(stale_slots, readings)
+        seconds = forecast.forecast_seconds(stale_slots, readings)
         works = tuple(
             PlannedBuild(
                 stale=one,
                 reading=readings.get((one.spec, one.partition)),
-                tokens=estimator.tokens_of(one),
+                tokens=estimator.forecast_tokens(one),
                 seconds=seconds.get((one.spec, one.partition)),
             )
             for one in stale_slots
@@ -437,7 +437,9 @@ class _Forecast:
         guess = self._rates.build_seconds
         return self._times.seconds(declaration, RUN, 1.0) or (guess / 2, guess * 3)
 
-    def seconds_of(self, stale_slots: Iterable[Decision], readings: Mapping[Slot, ReadCost]) -> dict[Slot, TimeRange]:
+    def forecast_seconds(
+        self, stale_slots: Iterable[Decision], readings: Mapping[Slot, ReadCost]
+    ) -> dict[Slot, TimeRange]:
         """Return bounds of the time of each artifact: its share, by size, of the time of its step."""
         steps: dict[ArtifactSpec, list[str | None]] = {}
         for decision in stale_slots:
@@ -555,7 +557,7 @@ class _TokenEstimator:
         # cached, because every view of a split needs all shards' tokens
         self._tokens_by_slot: dict[Slot, int | None] = {}
 
-    def tokens_of(self, decision: Decision) -> int | None:
+    def forecast_tokens(self, decision: Decision) -> int | None:
         """Return the expected tokens of a stale artifact; None if unknown."""
         if decision.spec is None or decision.kind == CHECK_FAILED:
             return None

@@ -131,14 +131,16 @@ class _Survey:
                 spec.locate_artifact(self._view, slot)
         except DataprepError as error:
             facts = PartitionFacts(
-                not_planned=str(error), **_build_input_facts(self._stale_input(self._stale, spec, None))
+                not_planned=str(error), **_build_input_facts(self._find_stale_input(self._stale, spec, None))
             )
             self._unplanned[spec] = replace(decide_action(facts), name=asset, spec=spec)
             yield self._unplanned[spec]
             return
         if not spec.kept:
             # a spec without files is up to date if its inputs have their final content
-            decision = decide_action(PartitionFacts(**_build_input_facts(self._stale_input(self._open, spec, None))))
+            decision = decide_action(
+                PartitionFacts(**_build_input_facts(self._find_stale_input(self._open, spec, None)))
+            )
             if decision.is_stale:
                 self._unplanned[spec] = replace(decision, name=asset, spec=spec)
                 yield self._unplanned[spec]
@@ -146,7 +148,7 @@ class _Survey:
         yield from self.decide_partitions(spec, slots)
         # forecast now, because later specs read their partitions from this plan
         if spec.plans:
-            self._foresee(spec, list(self._open.get(spec, {})))
+            self._forecast(spec, list(self._open.get(spec, {})))
 
     def decide_without_files(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, Decision]:
         """Return the decisions from checks and events, without files."""
@@ -158,23 +160,23 @@ class _Survey:
         artifacts = {slot: spec.locate_artifact(self._view, slot) for slot in slots}
         files = {slot: self._read_receipt(artifact) for slot, artifact in artifacts.items()}
         with_receipt = [slot for slot, facts in files.items() if facts.receipt is not None]
-        self._foresee_inputs(spec, with_receipt)
+        self._forecast_inputs(spec, with_receipt)
         # without the content of an input, there is no recipe to compare
         unknown = {
             slot: stale_input
             for slot in with_receipt
-            if (stale_input := self._stale_input(self._open, spec, slot)) is not None
+            if (stale_input := self._find_stale_input(self._open, spec, slot)) is not None
         }
         recipes, refusals = _build_recipes(spec, self._view, [slot for slot in with_receipt if slot not in unknown])
         outside = self._gather_other_facts(spec, slots)
         for slot, artifact in artifacts.items():
             file_facts = replace(files[slot], recipe=recipes.get(slot), refused=refusals.get(slot, ""))
-            cause = unknown.get(slot) or self._stale_input(self._stale, spec, slot)
+            cause = unknown.get(slot) or self._find_stale_input(self._stale, spec, slot)
             facts = replace(
                 outside.pop(slot, PartitionFacts()),
                 files=self._verify_files(spec, artifact, file_facts),
                 **_build_input_facts(cause),
-                inputs=self._input_causes(spec, slot),
+                inputs=self._find_input_causes(spec, slot),
                 gains_input=cause is not None and file_facts.recipe is None and self._gains_input(spec, file_facts),
             )
             decision = replace(decide_action(facts), name=str(artifact), spec=spec, partition=slot)
@@ -194,7 +196,7 @@ class _Survey:
         """Return all facts except those about files: for each partition and, under None, for the whole artifact."""
         checks = read_check_facts(spec, self._view, slots)
         events = {} if self._events is None else self._events.facts(spec, self._view, slots)
-        oldest_time = spec.declaration.prove.earliest_valid_time(time.time())
+        oldest_time = spec.declaration.prove.find_earliest_valid_time(time.time())
         return {
             slot: PartitionFacts(checks=checks.get(slot, {}), since=oldest_time, events=events.get(slot))
             for slot in dict.fromkeys([*slots, *checks, *events])
@@ -231,16 +233,16 @@ class _Survey:
                     return True
         return False
 
-    def _foresee_inputs(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
+    def _forecast_inputs(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
         """Forecast the inputs for the comparison of these slots."""
         for source in spec.inputs:
             if isinstance(source, ArtifactSpec) and slots and (open_slots := self._open.get(source)):
                 is_aligned = source.partitions is not None and source.partitions is spec.partitions
-                self._foresee(source, [slot for slot in open_slots if slot in slots or not is_aligned])
+                self._forecast(source, [slot for slot in open_slots if slot in slots or not is_aligned])
 
-    def _foresee(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
+    def _forecast(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
         """Build these stale slots in the scratch folder, if this is cheap and their own inputs are known."""
-        known_slots = [slot for slot in slots if not self._stale_input(self._open, spec, slot)]
+        known_slots = [slot for slot in slots if not self._find_stale_input(self._open, spec, slot)]
         if spec.foresee is None or not known_slots:
             return
         request = BuildRequest(store=self._view, partitions=[slot for slot in known_slots if slot is not None])
@@ -252,21 +254,21 @@ class _Survey:
         except DataprepError:
             return  # all downstream artifacts remain stale
 
-    def _input_causes(self, spec: ArtifactSpec, slot: str | None) -> dict[str, tuple[str, ...]]:
+    def _find_input_causes(self, spec: ArtifactSpec, slot: str | None) -> dict[str, tuple[str, ...]]:
         """Return the name of each input of a slot → the causes of its staleness; no causes if it is current."""
         causes: dict[str, tuple[str, ...]] = {source.name: () for source in spec.inputs}
-        for stale_input in self._stale_inputs(self._stale, spec, slot):
+        for stale_input in self._find_stale_inputs(self._stale, spec, slot):
             if stale_input.spec is not None:
                 causes[stale_input.spec.name] += stale_input.causes
         return causes
 
-    def _stale_input(
+    def _find_stale_input(
         self, candidates: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
     ) -> Decision | None:
         """Return the decision on the first stale input of a slot."""
-        return next(self._stale_inputs(candidates, spec, slot), None)
+        return next(self._find_stale_inputs(candidates, spec, slot), None)
 
-    def _stale_inputs(
+    def _find_stale_inputs(
         self, candidates: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
     ) -> Iterator[Decision]:
         """Yield the decision on each input of a slot that is in `candidates`.

@@ -158,7 +158,7 @@ class ChecksDeclaration(DeclarationModel):
             raise ValueError(f"must be a duration, not {again_every!r}: {DURATIONS}")
         return again_every
 
-    def earliest_valid_time(self, now: float) -> float:
+    def find_earliest_valid_time(self, now: float) -> float:
         """Return the earliest time, in seconds since 1970, of verdicts that are still valid."""
         return 0.0 if self.again_every is None else now - (parse_duration(self.again_every) or 0)
 

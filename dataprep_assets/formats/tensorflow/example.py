@@ -404,11 +404,11 @@ def _unpack(payload: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
 
     The dtype is uint8, uint16 or uint32 if no varint is longer than four bytes, and int64 otherwise.
     """
-    goes_on = payload >= 0x80
-    longest = _measure_longest(goes_on)
+    is_continued = payload >= 0x80
+    longest = _measure_longest(is_continued)
     if longest > _SHORT:
         return _unpack_long(payload, name)
-    return payload if longest == 1 else _unpack_short(payload, np.flatnonzero(~goes_on), longest)
+    return payload if longest == 1 else _unpack_short(payload, np.flatnonzero(~is_continued), longest)
 
 
 def _unpack_equal_rows(payload: npt.NDArray[np.uint8], sizes: list[int], length: int) -> npt.NDArray[Any] | None:
@@ -416,11 +416,11 @@ def _unpack_equal_rows(payload: npt.NDArray[np.uint8], sizes: list[int], length:
 
     Returns None unless each row has ``length`` complete, short varints.
     """
-    goes_on = payload >= 0x80
-    longest = _measure_longest(goes_on)
+    is_continued = payload >= 0x80
+    longest = _measure_longest(is_continued)
     if longest == 1:
         return payload if all(size == length for size in sizes) else None
-    ends = np.flatnonzero(~goes_on)
+    ends = np.flatnonzero(~is_continued)
     # The rows match if each row ends at every `length`-th varint.
     even = ends.size == len(sizes) * length and np.array_equal(ends[length - 1 :: length] + 1, np.cumsum(sizes))
     return _unpack_short(payload, ends, longest) if even and longest <= _SHORT else None

@@ -105,7 +105,7 @@ class DatasetInfo:
                 )
         object.__setattr__(self, "columns", tuple(sorted(self.columns, key=lambda c: c.name)))
 
-    def shard_names(self, split: Split) -> list[str]:
+    def list_shard_names(self, split: Split) -> list[str]:
         """Return the file names of a split, in shard order."""
         total = len(split.shard_lengths)
         return [build_shard_name(self.name, split.name, number, total, self.file_format) for number in range(total)]

@@ -342,7 +342,7 @@ class OpenedCombined(OpenedArtifact):
     @property
     def separator_id(self) -> int:
         """Id of the declared separator."""
-        return self.bundle.separator(self.corpus.document.separator, self.corpus.document.special_tokens).id
+        return self.bundle.choose_separator(self.corpus.document.separator, self.corpus.document.special_tokens).id
 
     @cached_property
     def _index(self) -> StreamIndex:

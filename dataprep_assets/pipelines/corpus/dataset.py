@@ -176,7 +176,7 @@ class Corpus(Dataset):
 
         return corpus_remarks(self.declaration)
 
-    def boundary_line(self) -> str:
+    def describe_boundaries(self) -> str:
         around = self.declaration.document
         return describe_boundary(
             self.declaration.tokenizer,
@@ -185,7 +185,7 @@ class Corpus(Dataset):
             special_tokens=around.special_tokens,
         )
 
-    def trial_remarks(self) -> Iterable[Remark]:
+    def find_trial_remarks(self) -> Iterable[Remark]:
         from dataprep_assets.pipelines.corpus.curation.trial import trial_remarks
 
         return trial_remarks(self.declaration)
@@ -240,7 +240,7 @@ class Corpus(Dataset):
         lines += [describe_engine_line(corpus, store) + rate, *coverage_lines(corpus, store)]
         return [*lines, *describe_literals(total, corpus.document.special_tokens)]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         return list(trainer_lines(self.declaration, store))
 
 

@@ -61,14 +61,14 @@ def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
 def build_stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPlan:
     """Return all settings that determine the bytes of the dataset's token stream."""
     bundle = load_declared_tokenizer(corpus.tokenizer)
-    bos = bundle.bos(corpus.document.bos, corpus.document.special_tokens)
+    bos = bundle.choose_bos(corpus.document.bos, corpus.document.special_tokens)
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     return StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
         certificate=certificate.to_json(),
         special_tokens=corpus.document.special_tokens,
-        separator_id=bundle.separator(corpus.document.separator, corpus.document.special_tokens).id,
+        separator_id=bundle.choose_separator(corpus.document.separator, corpus.document.special_tokens).id,
         bos_id=bos.id if bos else None,
         dtype=stream_dtype(corpus, bundle),
         text_field=corpus.text_field,
@@ -84,7 +84,7 @@ def build_stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> St
 def build_meta(corpus: CorpusDeclaration) -> dict[str, Any]:
     """Return the content of `meta.pkl`, read from the tokenizer (docs/formats/flat-bins.md#metapkl)."""
     bundle = load_declared_tokenizer(corpus.tokenizer)
-    separator = bundle.separator(corpus.document.separator, corpus.document.special_tokens)
+    separator = bundle.choose_separator(corpus.document.separator, corpus.document.special_tokens)
     return {
         "tokenizer": bundle.name,
         "vocab_size": bundle.vocab_size,

@@ -73,8 +73,8 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
     Raises ConfigError for a pad id that occurs in documents, a missing patient key, or an invalid retraction list.
     """
     bundle = load_declared_tokenizer(notes.tokenizer)
-    bos = bundle.bos(notes.document.bos, notes.document.special_tokens)
-    separator = bundle.separator(notes.document.separator, notes.document.special_tokens).id
+    bos = bundle.choose_bos(notes.document.bos, notes.document.special_tokens)
+    separator = bundle.choose_separator(notes.document.separator, notes.document.special_tokens).id
     stream = StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,

@@ -305,7 +305,7 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
     read_count = samples.sampler.samples if blend.is_one else samples.size
     # one sample more than the run reads, because a blend pads with the sample after the last one
-    least = max(read_count + 1, blend.requested_samples(number), samples.window_rows)
+    least = max(read_count + 1, blend.count_requested_samples(number), samples.window_rows)
 
     def order() -> Iterator[NDArray[np.int64]]:
         yield from (samples.run_blocks if blend.is_one else samples.order_blocks)(other_blocks)

@@ -127,7 +127,7 @@ class ChatEncoder:
                 rows |= dict(zip(indices, np.split(ids, bounds[1:-1].astype(np.int64)), strict=True))
         return flatten_ids([rows[index] for index in range(len(texts))])
 
-    def parts(self, text: str) -> Iterator[tuple[int, str]]:
+    def split_parts(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield the parts of a chunk's text: each special token with its id, and the text between them with -1."""
         for part in filter(None, self._special.split(text)):
             yield self._ids.get(part, -1), part
@@ -136,13 +136,13 @@ class ChatEncoder:
         """Return whether a text contains a structure token, which the encoder would match unless it is flagged."""
         return any(literal in text for literal in self._structure)
 
-    def definition(self, *, is_flagged: bool) -> str:
+    def choose_definition(self, *, is_flagged: bool) -> str:
         """Return the `tokenizer.json` that encodes the text between special tokens.
 
         With `is_flagged`, structure tokens are flagged special, so that literals in a text stay text.
         """
         bundle = replace(self.bundle, structure=self._structure) if is_flagged else self.bundle
-        return bundle.engine_json("text")
+        return bundle.build_engine_json("text")
 
     def restore(self, text: str, mark: str) -> str:
         """Replace the placeholders in a text with the literals."""

@@ -176,7 +176,7 @@ class MessageLocator:
         """Return the ids of the chunks of a sequence, with the owner of each, given the owners of their characters."""
         ids, token_owners, position = list[int](), list[int](), 0
         for chunk in chunks:
-            for id_, part in self._encoder.parts(chunk):
+            for id_, part in self._encoder.split_parts(chunk):
                 part_owners = owners[position : position + len(part)]
                 position += len(part)
                 if id_ >= 0:
@@ -208,7 +208,7 @@ class MessageLocator:
         return "".join(pieces), np.concatenate(piece_owners)
 
     def _load_reference(self, is_flagged: bool) -> Reference:
-        return _load_span_reference(self._encoder.definition(is_flagged=is_flagged))
+        return _load_span_reference(self._encoder.choose_definition(is_flagged=is_flagged))
 
 
 def _widen_placement(placement: _Placement, texts: Sequence[_Text], numbers: Sequence[int], side: int) -> _Placement:

@@ -142,7 +142,7 @@ class ConversationRenderer:
         """
         mark = None
         try:
-            mark, conversation = self._begin(conversation)
+            mark, conversation = self._prepare(conversation)
             rendered = self._render_up_to(len(conversation.messages), conversation, mark)
             is_refused = _LOST_TOOLS in rendered.cuts and "tools" not in self._choices.allow_loss
             return Refusal(_LOST_TOOLS, part=rendered) if is_refused else rendered
@@ -159,7 +159,7 @@ class ConversationRenderer:
         part of the messages.
         """
         try:
-            mark, conversation = self._begin(conversation)
+            mark, conversation = self._prepare(conversation)
             sequences = self._render_turn(conversation, prompt_length, len(conversation.messages), mark)
             if self._cuts.keys() - {f"{LOST}: {feature}" for feature in self._choices.allow_loss}:
                 return Refusal(next(iter(self._cuts)))
@@ -167,7 +167,7 @@ class ConversationRenderer:
         except _ChatRefusedError as error:
             return error.refusal
 
-    def _begin(self, conversation: Conversation) -> tuple[str | None, Conversation]:
+    def _prepare(self, conversation: Conversation) -> tuple[str | None, Conversation]:
         """Prepare to render a conversation; return the mark of its placeholders, and the conversation with them.
 
         Raises _ChatRefusedError if it cannot be rendered.
@@ -183,7 +183,7 @@ class ConversationRenderer:
             find_unread_variables(self._kwargs, self._renderer)
         ):
             raise _ChatRefusedError(_LOST_KWARGS, None)
-        if not self._holds_literals(conversation):
+        if not self._contains_literals(conversation):
             return None, conversation
         mark, conversation = self._protect(conversation)
         self._kwargs = conversation.kwargs
@@ -207,7 +207,7 @@ class ConversationRenderer:
         The message at fault is the earliest one such that every prefix that ends between it and the refused message
         (both included) is refused.
         """
-        messages, thinking, fault = conversation.messages, self._is_thinking(conversation), refusal.message or 0
+        messages, thinking, fault = conversation.messages, self._enables_thinking(conversation), refusal.message or 0
         for index in range(fault, -1, -1):
             try:
                 self._render_text(messages[: index + 1], conversation.tools, False, thinking, index)
@@ -225,7 +225,7 @@ class ConversationRenderer:
     def _build_sequences(self, conversation: Conversation, mark: str | None) -> Iterator[tuple[RenderedChunk, ...]]:
         messages = conversation.messages
         users = [i for i, message in enumerate(messages) if message["role"] == "user"]
-        if not self._thinks(conversation) and self._turns == "reasoning":
+        if not self._has_reasoning(conversation) and self._turns == "reasoning":
             try:
                 chunks = self._build_sequence(
                     conversation, len(messages), self._find_first_trained(messages, users), mark
@@ -283,22 +283,23 @@ class ConversationRenderer:
         """Whether a conversation is rendered only as Nemotron renders it."""
         return self._choices.inline_reasoning == "refuse"
 
-    def _thinks(self, conversation: Conversation) -> bool:
+    def _has_reasoning(self, conversation: Conversation) -> bool:
         """Return whether the conversation counts as one with reasoning."""
         if self._choices.blank_reasoning == "reasoning":
             return any(message.get("reasoning_content") for message in conversation.messages)
         return conversation.has_reasoning
 
-    def _thinks_inline(self, message: Mapping[str, Any]) -> bool:
+    def _has_inline_reasoning(self, message: Mapping[str, Any]) -> bool:
         """Return whether an answer has a thought in its text."""
         content = message.get("content")
         return not self._is_strict and isinstance(content, str) and "</think>" in content
 
-    def _is_thinking(self, conversation: Conversation) -> bool:
+    def _enables_thinking(self, conversation: Conversation) -> bool:
         """Return whether a conversation is rendered with `enable_thinking`."""
         if self._last_judgment[0] is not conversation:
-            is_thinking = self._thinks(conversation) or any(
-                message["role"] == "assistant" and self._thinks_inline(message) for message in conversation.messages
+            is_thinking = self._has_reasoning(conversation) or any(
+                message["role"] == "assistant" and self._has_inline_reasoning(message)
+                for message in conversation.messages
             )
             self._last_judgment = (conversation, is_thinking)
         return self._last_judgment[1]
@@ -314,7 +315,7 @@ class ConversationRenderer:
         self, conversation: Conversation, stop: int, first: int, mark: str | None
     ) -> tuple[RenderedChunk, ...]:
         """Return the messages before `stop` as chunks that train the answers from message `first` on."""
-        messages, tools, thinking = conversation.messages, conversation.tools, self._is_thinking(conversation)
+        messages, tools, thinking = conversation.messages, conversation.tools, self._enables_thinking(conversation)
         rendering, spans = self._mark_text(messages[:stop], tools, False, thinking, stop - 1)
         # check only the whole text, because all other renderings must be its prefixes
         if mark is not None and not _is_restorable(rendering, mark):
@@ -340,7 +341,7 @@ class ConversationRenderer:
                 *previous_spans, (start, end) = marked_spans
                 parts += [(index, *span) for span in previous_spans]
             else:
-                start = self._answer_start(rendering, messages[: index + 1], tools, thinking, index)
+                start = self._find_answer_start(rendering, messages[: index + 1], tools, thinking, index)
             # an answer cannot begin within the previous answer
             if start < position:
                 raise _ChatRefusedError("template_mismatch", index)
@@ -413,14 +414,14 @@ class ConversationRenderer:
         Returns None if the answer's own text cannot be separated from the template's text.
         """
         messages, tools = conversation.messages[: index + 1], conversation.tools
-        thinking = self._is_thinking(conversation)
+        thinking = self._enables_thinking(conversation)
         for mode in dict.fromkeys((thinking, not thinking)):
             prompt = self._render_text(messages[:-1], tools, True, mode, index) if index else ""
             answer = self._render_thought_after(prompt, messages[-1])
             if answer is None:
-                answer = self._answer_after(prompt, messages, tools, thinking)
+                answer = self._find_answer_after(prompt, messages, tools, thinking)
             if answer is None:
-                answer = self._answer_in_place(messages, tools, mode, thinking)
+                answer = self._find_answer_in_place(messages, tools, mode, thinking)
             if answer is None or (mark is not None and not _is_restorable(prompt + answer, mark)):
                 continue
             text, end = self._end_answer(prompt + answer, len(prompt), len(prompt + answer), messages[-1], index)
@@ -439,7 +440,7 @@ class ConversationRenderer:
             return None
         return content.strip().removeprefix(_OPEN_THOUGHT).lstrip() + self._stops.plain_stop.content
 
-    def _answer_after(
+    def _find_answer_after(
         self, prompt: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool
     ) -> str | None:
         """Return the last answer of `messages`, as the template writes it after the header at the end of the prompt."""
@@ -454,7 +455,7 @@ class ConversationRenderer:
         header_start = text.rfind(header) if texts_end is None else text.find(header, texts_end)
         return None if header_start < 0 else text[header_start + len(header) :]
 
-    def _answer_in_place(
+    def _find_answer_in_place(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, mode: bool, thinking: bool
     ) -> str | None:
         """Return the last answer as the template writes it without the answers directly before it."""
@@ -506,13 +507,13 @@ class ConversationRenderer:
         messages_before, tools, thinking = (
             conversation.messages[: user + 1],
             conversation.tools,
-            self._is_thinking(conversation),
+            self._enables_thinking(conversation),
         )
         prompt_length = len(self._render_text(messages_before, tools, True, thinking, user))
         parts = (chunks[0].text[:prompt_length], chunks[0].text[prompt_length:])
         return (*(RenderedChunk(text, False) for text in parts if text), *chunks[1:])
 
-    def _answer_start(
+    def _find_answer_start(
         self, full_text: str, upto: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool, index: int
     ) -> int:
         """Return where the last answer of `upto` begins in `full_text`: after the generation prompt.
@@ -528,7 +529,7 @@ class ConversationRenderer:
                 raise _ChatRefusedError("template_mismatch", index)
             return len(text)
         prompts = []
-        thought = thinking and (has_reasoning or self._thinks_inline(upto[-1]))
+        thought = thinking and (has_reasoning or self._has_inline_reasoning(upto[-1]))
         # also try the other prompt, because an answer with a thought in its text may need it; Nemotron tries only one
         for mode in (thought,) if self._is_strict else (thought, not thought):
             prompt = self._render_text(messages_before, tools, True, mode, index)
@@ -536,7 +537,7 @@ class ConversationRenderer:
                 return len(prompt)
             prompts.append(prompt.rstrip())
         # the rendering may lack the thought that a prompt opens, but an answer with a thought follows that prompt
-        if not self._thinks_inline(upto[-1]):
+        if not self._has_inline_reasoning(upto[-1]):
             headers = [prompt.removesuffix(_OPEN_THOUGHT) for prompt in prompts if prompt.endswith(_OPEN_THOUGHT)]
             prompts += [*headers, *map(str.rstrip, headers)]
         for prompt in prompts:
@@ -583,7 +584,7 @@ class ConversationRenderer:
         self._rendered += len(text) + _MESSAGE_COST * len(messages)
         return _remove_marks(text) if self._is_marked else (text, [])
 
-    def _holds_literals(self, conversation: Conversation) -> bool:
+    def _contains_literals(self, conversation: Conversation) -> bool:
         text_sources = [(self._find_literals(message), message) for message in conversation.messages]
         values = [*text_sources, (self._model_literals, [conversation.tools, conversation.kwargs])]
         return any(literals.is_in(text) for literals, value in values for text in find_strings(value))
@@ -595,12 +596,12 @@ class ConversationRenderer:
         if mark is None:
             raise _ChatRefusedError("all_noncharacters", None)
 
-        def placeholder(literal: str) -> str:
+        def build_placeholder(literal: str) -> str:
             return f"{mark}{self._indexes[literal]}{mark}"
 
         def protect(value: Any, literals: LiteralFinder) -> Any:
             if isinstance(value, str):
-                return literals.replace_literals(value, placeholder)
+                return literals.replace_literals(value, build_placeholder)
             if isinstance(value, dict):
                 # also protect keys, because a template may write them, e.g., with `tojson`
                 return {protect(k, literals): protect(v, literals) for k, v in value.items()}
@@ -638,7 +639,7 @@ def _begins_at_cut(text: str, cut_position: int, message: dict[str, Any]) -> boo
 
 
 def _is_restorable(text: str, mark: str) -> bool:
-    """Return whether every placeholder is intact. A template may cut or escape its input."""
+    """Return whether every build_placeholder is intact. A template may cut or escape its input."""
     parts = text.split(mark)
     # a number must be between two marks, and no mark may be escaped by `tojson`
     return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()

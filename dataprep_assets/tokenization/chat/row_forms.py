@@ -35,17 +35,17 @@ _MESSAGES, _CONVERSATIONS = "messages", "conversations"
 _SYSTEMS = {"system": "system", "system_prompt": "system", "developer": "developer"}
 """Fields with an instruction for the whole conversation → the role of its message."""
 _MEDIA = frozenset({"image", "images", "video", "videos", "audio", "audios"})
-_OF_ROW = _MEDIA | {
+_UNSUPPORTED_ROW_KEYS = _MEDIA | {
     "function_call",
     "tool_choice",
     "prefix",
     "continue_final_message",
 }
-_OF_MESSAGE = _MEDIA | {"prefix", "partial", "channel", "recipient", "tools"}
+_UNSUPPORTED_MESSAGE_KEYS = _MEDIA | {"prefix", "partial", "channel", "recipient", "tools"}
 """Fields that change the meaning of a row or a message, and that this project does not support."""
 _UNCLEAR = frozenset({"loss_mask", "loss_weight", "trainable", "train_detail"})
-_COMMON = _OF_ROW | _UNCLEAR | _SYSTEMS.keys() | {"functions", "weight", "train", ALL_KWARGS}
-_OF_FORM: Mapping[Form, frozenset[str]] = {
+_COMMON_KEYS = _UNSUPPORTED_ROW_KEYS | _UNCLEAR | _SYSTEMS.keys() | {"functions", "weight", "train", ALL_KWARGS}
+_KEYS_BY_FORM: Mapping[Form, frozenset[str]] = {
     "messages": frozenset(),
     "sharegpt": frozenset(),
     "alpaca": frozenset({"instruction", "input", "output", "history"}),
@@ -53,7 +53,7 @@ _OF_FORM: Mapping[Form, frozenset[str]] = {
     "pairs": frozenset({"prompt", "chosen", "rejected", "instruction", "input", "output", "history"}),
     "kto": frozenset({"prompt", "completion", "label", "instruction", "input", "output", "history"}),
 }
-_IN_MESSAGES = _OF_MESSAGE | {
+_MESSAGE_KEYS = _UNSUPPORTED_MESSAGE_KEYS | {
     "role",
     "content",
     "reasoning_content",
@@ -65,7 +65,7 @@ _IN_MESSAGES = _OF_MESSAGE | {
     "weight",
     "train",
 }
-_OF_MESSAGES = "messages."
+_MESSAGE_PREFIX = "messages."
 """Prefix for the keys of messages."""
 OTHER_KEYS = "other keys"
 _MAX_KEYS = 100
@@ -198,12 +198,12 @@ def find_unread_keys(
     """
     keys = {
         key
-        for key in row.keys() - _COMMON
-        if key not in _OF_FORM[form] and row[key] is not None and not _is_declared(key, row, fields)
+        for key in row.keys() - _COMMON_KEYS
+        if key not in _KEYS_BY_FORM[form] and row[key] is not None and not _is_declared(key, row, fields)
     }
     for message in messages:
-        if other_keys := message.keys() - _IN_MESSAGES:
-            keys.update(_OF_MESSAGES + key for key in other_keys)
+        if other_keys := message.keys() - _MESSAGE_KEYS:
+            keys.update(_MESSAGE_PREFIX + key for key in other_keys)
     return keys
 
 
@@ -221,15 +221,15 @@ def remove_template_keys(counts: Mapping[str, int], template: str) -> dict[str, 
     return {
         key: count
         for key, count in sorted(counts.items())
-        if not (key.startswith(_OF_MESSAGES) and key.removeprefix(_OF_MESSAGES) in words)
+        if not (key.startswith(_MESSAGE_PREFIX) and key.removeprefix(_MESSAGE_PREFIX) in words)
     }
 
 
 def find_unsupported_field(message: Mapping[str, Any]) -> str | None:
     """Return the reason for refusing a message with a field that changes its meaning; None if there is none."""
-    if _OF_MESSAGE.isdisjoint(message):
+    if _UNSUPPORTED_MESSAGE_KEYS.isdisjoint(message):
         return None
-    return next((f"{UNSUPPORTED}: {key}" for key in sorted(_OF_MESSAGE) if message.get(key)), None)
+    return next((f"{UNSUPPORTED}: {key}" for key in sorted(_UNSUPPORTED_MESSAGE_KEYS) if message.get(key)), None)
 
 
 def _is_declared(key: str, row: Mapping[str, Any], fields: ConversationFields) -> bool:
@@ -241,7 +241,7 @@ def _is_declared(key: str, row: Mapping[str, Any], fields: ConversationFields) -
 
 def _find_unsupported_field(row: Mapping[str, Any]) -> str | None:
     """Return the reason for refusing a row because of a field, in any form; None if there is none."""
-    for key in sorted(_OF_ROW.intersection(row)):
+    for key in sorted(_UNSUPPORTED_ROW_KEYS.intersection(row)):
         value = row[key]
         # `auto` is the default of models, so it does not change the meaning of a row
         if value and not (key in ("function_call", "tool_choice") and value == "auto"):

@@ -270,7 +270,7 @@ def compile_template(
     import jinja2
 
     compiled = [_compile(template.name, text, today, marks, variables or {}) for text in template.texts]
-    if reserved_names := sorted(_OF_A_RENDERING & {*(kwargs or {})}):
+    if reserved_names := sorted(_RENDERING_VARIABLES & {*(kwargs or {})}):
         raise ConfigError(
             f"template_kwargs: {', '.join(reserved_names)}: reserved, because each rendering sets them. Remove them"
         )
@@ -348,7 +348,7 @@ def _build_environment(marks: tuple[str, str]) -> "ImmutableSandboxedEnvironment
 
 ALL_KWARGS = "chat_template_kwargs"
 """The variable with all additional variables of a template, and the key of a row's variables."""
-_OF_A_RENDERING = {"messages", "tools", "documents", "add_generation_prompt", "enable_thinking", ALL_KWARGS}
+_RENDERING_VARIABLES = {"messages", "tools", "documents", "add_generation_prompt", "enable_thinking", ALL_KWARGS}
 _MAX_RENDERED = 64 << 20
 """Maximum number of characters that one operation in a template may create. The process limits their sum."""
 _PADDING = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})
@@ -362,7 +362,7 @@ _PLAIN = (bool, int, str, list)
 """Types of values without a method that the sandbox would wrap."""
 _TEXT_METHODS = frozenset(name for name in dir(str) if not name.startswith(("_", "format")))
 """Methods of texts that the sandbox neither wraps nor refuses."""
-_OF_LOOP = frozenset({"index", "index0", "first", "last", "length"})
+_LOOP_ATTRIBUTES = frozenset({"index", "index0", "first", "last", "length"})
 
 
 def _build_environment_class() -> "type[ImmutableSandboxedEnvironment]":
@@ -398,7 +398,7 @@ def _build_environment_class() -> "type[ImmutableSandboxedEnvironment]":
             # as in Jinja, `message.items` is the method even if a message has such a key
             if type(obj) is dict and attribute not in _ATTRIBUTES_OF_DICT:
                 return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
-            if type(obj) is LoopContext and attribute in _OF_LOOP:
+            if type(obj) is LoopContext and attribute in _LOOP_ATTRIBUTES:
                 return getattr(obj, attribute)
             if type(obj) is Namespace and type(value := getattr(obj, attribute, None)) in _PLAIN:
                 return value

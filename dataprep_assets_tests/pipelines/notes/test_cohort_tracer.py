@@ -73,7 +73,7 @@ def files(root: Path, dataset: str, split: str) -> Iterator[tuple[str, list[list
     info = read_directory(where)
     chosen = next(one for one in info.splits if one.name == split)
     column = next(c for c in info.columns if c.name in ("inputs", "tokens"))
-    for name in info.shard_names(chosen):
+    for name in info.list_shard_names(chosen):
         payloads = [record.payload for record in tfrecord.read_records(where / name)]
         rows = example.decode_rows(payloads, info.columns)[column.name]
         yield f"{dataset}/1.0.0/{name}", rows.tolist()

@@ -37,7 +37,7 @@ def directory(root: Path) -> Path:
 
 def shards(where: Path) -> list[Path]:
     (train,) = tfds.read_metadata(where).splits
-    return [where / name for name in tfds.read_metadata(where).shard_names(train)]
+    return [where / name for name in tfds.read_metadata(where).list_shard_names(train)]
 
 
 def _metadata(name: str, change: Callable[[Any], object]) -> Callable[[Path], object]:

@@ -56,7 +56,7 @@ def test_shards_in_order_hold_the_packed_rows_of_all_months_in_order(split: str,
     info = read_directory(where)
     (found,) = [s for s in info.splits if s.name == split]
     columns = [FeatureColumn(name=name, length=256) for name in NOTES.columns]
-    payloads = [r.payload for name in info.shard_names(found) for r in tfrecord.read_records(where / name)]
+    payloads = [r.payload for name in info.list_shard_names(found) for r in tfrecord.read_records(where / name)]
     decoded = example.decode_rows(payloads, columns)
     wanted = packed(NOTES, sample, split)
     assert len(wanted) == found.rows
@@ -120,7 +120,7 @@ def test_array_record_holds_the_same_payloads_beside_tfrecord(tmp_path: Path) ->
     places = [directory(notes, tmp_path), directory(notes, tmp_path, "array_record_directory")]
     one, other = [read_directory(place) for place in places]
     assert one.splits == other.splits
-    for first, second in zip(one.shard_names(one.splits[0]), other.shard_names(other.splits[0]), strict=True):
+    for first, second in zip(one.list_shard_names(one.splits[0]), other.list_shard_names(other.splits[0]), strict=True):
         payloads = [record.payload for record in tfrecord.read_records(places[0] / first)]
         assert list(array_record.read_records(places[1] / second)) == payloads
     assert [row["inputs"].tolist() for row in read_source(places[1]).found] == [
@@ -240,7 +240,7 @@ def test_the_settings_name_the_second_split_for_evaluation(
     columns = {"eval_data_columns": "['tokens']", "tokenize_eval_data": "False"}
     assert (columns.items() <= settings.items()) is (notes.layout == "unpacked")
     # what is printed at the end of a run: a line for each declared format, and how evaluation is switched on
-    told = PackedCohorts(notes).trainer_lines(store)
+    told = PackedCohorts(notes).describe_trainers(store)
     for one in notes.formats:
         before, _, settings_text = format_maxtext_line(notes, store, one).partition(": ")
         assert told.count(f"MaxText: {settings_text}") == 1

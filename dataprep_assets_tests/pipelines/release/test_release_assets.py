@@ -344,7 +344,7 @@ def test_two_ranks_read_every_sample_of_the_published_release_once_an_epoch(
 def test_the_line_that_the_demo_prints_opens_the_release_where_it_is_pasted(
     finished: ReleaseProject, tmp_path: Path
 ) -> None:
-    (line,) = finished.component.trainer_lines(finished.store)
+    (line,) = finished.component.describe_trainers(finished.store)
     assert line == consumer_code(finished.published)
     done = subprocess.run(
         [sys.executable, "-c", f"{line}; print(shard.index, len(shard), shard[0][:3].tolist()); window.close()"],

@@ -201,7 +201,7 @@ def test_tokens_of_the_special_tokens_map_are_those_of_transformers(tmp_path: Pa
     plain = older(tmp_path / "plain")
     tokens_map = {"bos_token": {"content": "<|im_start|>", "lstrip": False}, "pad_token": "<|endoftext|>"}
     bundle = older(tmp_path / "mapped", tokens_map, config={"eos_token": "<|im_end|>", "image_token": "<|image|>"})
-    assert bundle.configured("bos_token") == "<|im_start|>"
+    assert bundle.find_configured("bos_token") == "<|im_start|>"
     assert bundle.digest != plain.digest
     variables, theirs = get_template_variables(bundle), older_tokenizer(tmp_path / "mapped", [])[0]
     assert variables == {name: theirs[name] for name in variables}
@@ -210,7 +210,7 @@ def test_tokens_of_the_special_tokens_map_are_those_of_transformers(tmp_path: Pa
 
 def test_older_files_are_not_read_beside_an_added_tokens_decoder(tmp_path: Path) -> None:
     bundle = older(tmp_path / "a", {"bos_token": "<|im_start|>"}, config={"added_tokens_decoder": {}})
-    assert bundle.configured("bos_token") is None
+    assert bundle.find_configured("bos_token") is None
     same = older(tmp_path / "b", config={"added_tokens_decoder": {}})
     assert bundle.digest == same.digest
 

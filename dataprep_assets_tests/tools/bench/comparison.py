@@ -154,7 +154,7 @@ class Comparison:
         from dataprep_assets.tokenization.engines import FastokensEngine
 
         bundle = TokenizerBundle.load(tokenizer)
-        separator = bundle.separator("auto" if (_is_document_end(bundle)) else "<|endoftext|>", "text")
+        separator = bundle.choose_separator("auto" if (_is_document_end(bundle)) else "<|endoftext|>", "text")
         started = time.monotonic()
         certificate = certify(bundle, "text", FastokensEngine(bundle, "text"), [])
         self.certificate_seconds = time.monotonic() - started
@@ -329,7 +329,7 @@ def _is_document_end(bundle: Any) -> bool:
     from dataprep_assets.errors import TokenizerError
 
     try:
-        bundle.separator("auto", "text")
+        bundle.choose_separator("auto", "text")
     except TokenizerError:
         return False
     return True

@@ -251,7 +251,7 @@ def chat_plan(
         )
     check_cutting(bundle, trial, plan.structure)
     # now refuse a tokenizer that cannot read these tokens as text, instead of at the first row with one
-    replace(bundle, structure=tuple(token.content for token in plan.structure)).engine_json("text")
+    replace(bundle, structure=tuple(token.content for token in plan.structure)).build_engine_json("text")
     return plan
 
 

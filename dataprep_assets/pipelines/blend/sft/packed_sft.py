@@ -90,7 +90,7 @@ def _pad_id(blend: BlendDeclaration) -> int:
     Raises ConfigError if the tokenizer has none.
     """
     bundle = load_declared_tokenizer(blend.required_tokenizer)
-    if (eos := bundle.configured("eos_token")) is None:
+    if (eos := bundle.find_configured("eos_token")) is None:
         raise ConfigError(
             f"sft.pad_to_multiple: {bundle.name} has no eos_token, which Megatron-Bridge uses as padding. Add it "
             "to `tokenizer_config.json`, or remove the key"

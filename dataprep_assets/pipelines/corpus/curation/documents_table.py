@@ -204,7 +204,7 @@ def _rows_with_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partiti
         tokens = []
         for file, run in split_by_file(piece):
             is_document, lengths = shard.count_tokens(file, run["row"].to_numpy().astype(np.uint64))
-            selected = None if ruled_out is None else ruled_out.rows_of_file(file)
+            selected = None if ruled_out is None else ruled_out.select_file(file)
             reasons += _find_reasons(run, is_document, selected, shard.retracted)
             # a row that is not a document has a neighbor's value in `lengths`; the mask makes it null
             tokens.append(pa.array(lengths, mask=~is_document))

@@ -285,7 +285,7 @@ def tagged_shards(
                 store=store,
                 files=files,
                 fields=fields,
-                taggers=tuple(tagger.for_files(labels) for tagger in taggers),
+                taggers=tuple(tagger.limit_to_files(labels) for tagger in taggers),
                 source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
                 samples=choose_sample_count(corpus.prove.level),
             )

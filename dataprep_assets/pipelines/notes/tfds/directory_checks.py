@@ -104,7 +104,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
             defects.append(
                 f"split {split.name}: TFDS counts {count_of(tfds_count, 'row')}, but {split.rows} are declared"
             )
-        names, ends = info.shard_names(split), np.cumsum([0, *split.shard_lengths])
+        names, ends = info.list_shard_names(split), np.cumsum([0, *split.shard_lengths])
         for start, stop in _choose_slices(len(names), split.rows):
             low, high = int(ends[start]), int(ends[stop])
             read_count = 0

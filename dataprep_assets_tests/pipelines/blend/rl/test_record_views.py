@@ -166,7 +166,7 @@ def test_facts_and_metadata_count_answers_and_tools(finished: Blend) -> None:
 
 
 def test_each_trainer_gets_its_line(finished: Blend) -> None:
-    lines = finished.component.trainer_lines(finished.store)
+    lines = finished.component.describe_trainers(finished.store)
     where = {name: str(finished.directory(name).resolve()) for name in NAMES}
     by_trainer = {line.partition(":")[0]: line for line in lines if "no expected answer" not in line}
     files = json.dumps([f"{where['verl']}/train-0000{n}-of-00002.parquet" for n in range(2)])

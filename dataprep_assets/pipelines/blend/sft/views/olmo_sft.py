@@ -30,7 +30,7 @@ def _part_paths(directory: Path, split: PackedSplit, number: int) -> list[Path]:
 def _special_ids(bundle: TokenizerBundle) -> list[int]:
     """Return the ids of the special tokens: EOS, padding, and the others by id."""
     ids = {token.content: token.id for token in bundle.special_tokens}
-    own_ids = [ids[name] for key in ("eos_token", "pad_token") if (name := bundle.configured(key)) in ids]
+    own_ids = [ids[name] for key in ("eos_token", "pad_token") if (name := bundle.find_configured(key)) in ids]
     return list(dict.fromkeys([*own_ids, *ids.values()]))
 
 
@@ -44,7 +44,7 @@ def _choose_settings(splits: Sequence[PackedSplit], view: BlendViewWriter) -> di
             for block in split.open(view.store, number):
                 scan.add(block)
     boundary = scan.boundary
-    pad_id = {token.content: token.id for token in bundle.special_tokens}.get(bundle.configured("pad_token") or "")
+    pad_id = {token.content: token.id for token in bundle.special_tokens}.get(bundle.find_configured("pad_token") or "")
     # pad with any id except the boundary, which would make each padding token a document; padding is untrained
     pad = next(pad for pad in (pad_id, *ids, 0, 1) if pad not in (None, boundary.id))
     return {
