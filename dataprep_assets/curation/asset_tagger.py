@@ -125,7 +125,7 @@ def _read_digests(
     import pyarrow.parquet as pq
 
     schema = build_schema({"file": "string", "row": "integer", **dict(columns)})
-    # One hasher per column, because a column's values are hashed as one sequence.
+    # Use one hasher per column, because the values of a column are hashed as one sequence.
     hashers: dict[str, list[Any]] = {}
     try:
         for path in paths:

@@ -18,7 +18,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.execution.guarded_command import run_guarded
 from dataprep_assets.stores.files import digest_value
 
-_SHOWN = 300
+_MAX_SHOWN = 300
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
 """Matches the location line of a Python traceback."""
 
@@ -88,6 +88,6 @@ def _describe_failure(errors: str) -> str:
     """Return why a program stopped: the error and the user's innermost line in a traceback, or the last output."""
     own_frames = [frame for frame in _FRAME.findall(errors) if is_of_project(Path(frame[0]))]
     if not own_frames:
-        return " ".join(errors.split())[-_SHOWN:]
+        return " ".join(errors.split())[-_MAX_SHOWN:]
     path, line, function = own_frames[-1]
-    return f"{errors.strip().splitlines()[-1].strip()[:_SHOWN]} ({Path(path).name}:{line} in {function})"
+    return f"{errors.strip().splitlines()[-1].strip()[:_MAX_SHOWN]} ({Path(path).name}:{line} in {function})"

@@ -34,7 +34,7 @@ class DroppedFileRows:
         """Return whether each of the given rows is dropped: shape `(rows,)`."""
         return np.isin(rows, self.rows)
 
-    def reasons(self, rows: NDArray[np.uint64]) -> list[str | None]:
+    def find_reasons(self, rows: NDArray[np.uint64]) -> list[str | None]:
         """Return the drop reason of each of the given rows; None for kept rows."""
         if not len(self.rows):
             return [None] * len(rows)

@@ -122,7 +122,7 @@ class FunctionTagger(BatchTagger):
         """Import the function. Raises ConfigError if the import fails."""
         self._function  # noqa: B018  # the import is needed for the errors that it raises
 
-    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+    def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         import pyarrow as pa
 
         # The schema is needed for columns whose values are all null in this batch.

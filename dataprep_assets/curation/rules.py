@@ -45,7 +45,7 @@ _ARITHMETIC: Mapping[type[ast.operator], str] = {
     ast.Mult: "multiply",
     ast.Div: "divide",
 }
-_LONGEST, _DEEPEST = 4_000, 60
+_MAX_CHARACTERS, _MAX_LEVELS = 4_000, 60
 """Maximum number of characters and of levels of an expression, within the limits of Python's stack."""
 
 
@@ -173,9 +173,9 @@ class _Parser:
             raise ConfigError(
                 f"{self._where}: the expression is empty. Write an expression, e.g., `words < 50 or language != 'en'`"
             )
-        if len(self._text) > _LONGEST:
+        if len(self._text) > _MAX_CHARACTERS:
             raise ConfigError(
-                f"{self._where}: the expression is longer than {_LONGEST:,} characters. Shorten the expression"
+                f"{self._where}: the expression is longer than {_MAX_CHARACTERS:,} characters. Shorten the expression"
             )
         translated = _TranslatedRule(self._text)
         try:
@@ -199,9 +199,9 @@ class _Parser:
         return ConfigError(f"{self._where}: {_format_node(node)}: {reason}")
 
     def _parse_part(self, node: ast.AST, depth: int) -> _Part:
-        if depth > _DEEPEST:
+        if depth > _MAX_LEVELS:
             raise ConfigError(
-                f"{self._where}: the expression is nested too deeply (more than {_DEEPEST} levels). Simplify the "
+                f"{self._where}: the expression is nested too deeply (more than {_MAX_LEVELS} levels). Simplify the "
                 "expression"
             )
         match node:

@@ -177,7 +177,7 @@ class DocumentBatch:
         good = [number for number, index in enumerate(indices) if index in text_of]
         return replace(self, rows=rows, good=good, texts=[text_of[indices[number]] for number in good])
 
-    def row(self, text: int) -> int:
+    def find_row(self, text: int) -> int:
         """Return the row number in the source file, from 1, of the text with this index."""
         number: int = self.rows["row"][self.good[text]]
         return number

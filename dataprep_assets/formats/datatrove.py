@@ -56,14 +56,14 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
     name would break the metadata. Raises FileExistsError if a sidecar exists.
     """
     # Check everything before the first write, so that a refusal leaves no file behind.
-    content = metadata(tokens, dtype, tokenizer)
+    content = encode_metadata(tokens, dtype, tokenizer)
     document_ends.validate(ends_path, tokens)
     with flat_bins.create_file(build_metadata_path(tokens_path)) as handle:
         handle.write(content)
     flat_bins.concatenate([ends_path], build_index_path(tokens_path))
 
 
-def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
+def encode_metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
     """Return datatrove's metadata for a stream of ``tokens`` ids.
 
     Raises FormatError if the tokenizer's name contains ``|`` or a line break.

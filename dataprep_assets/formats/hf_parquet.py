@@ -192,7 +192,7 @@ def encode_card(name: str, splits: Mapping[str, SplitSummary], text: str = "") -
 
 
 def _build_front_matter(splits: Mapping[str, SplitSummary]) -> dict[str, Any]:
-    """Return the card's front matter."""
+    """Return the card's front matter: the files, columns, rows and bytes of each split."""
     files = {name: digest for summary in splits.values() for name, digest in summary.digests.items()}
     return {
         "configs": [
@@ -227,8 +227,8 @@ def validate(directory: Path, splits: Mapping[str, SplitSummary]) -> None:
         card_fields = {**front["dataset_info"], "configs": front["configs"]}
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
         raise FormatError(f"{directory / CARD}: not a dataset card: {error}") from error
-    true = _build_front_matter(splits)
-    for field, value in {**true["dataset_info"], "configs": true["configs"]}.items():
+    expected_fields = _build_front_matter(splits)
+    for field, value in {**expected_fields["dataset_info"], "configs": expected_fields["configs"]}.items():
         if card_fields.get(field) != value:
             raise FormatError(f"{directory / CARD}: its {field} is {card_fields.get(field)!r}, but must be {value!r}")
 

@@ -77,7 +77,7 @@ class TrainBlend:
         """Return the number of samples that Megatron requests from a dataset."""
         if self.is_one:
             return self.samples
-        # Rounded up twice, as in Megatron: first the share, then the share with its surplus.
+        # Round up twice, as Megatron does: first the share, then the share with its surplus.
         return math.ceil(math.ceil(self.samples * self._normalized[number]) * (1 + SURPLUS))
 
     def _list_identifiers(self, number: int) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class TrainBlend:
             "tokenizer": dict(self.tokenizer),
         }
 
-    def description(self, number: int | None = None) -> str:
+    def build_description(self, number: int | None = None) -> str:
         """Return the text of a dataset's `description.txt`, or of the blend's if `number` is None."""
         if number is not None:
             return json.dumps(self._list_identifiers(number), indent=4)
@@ -109,9 +109,9 @@ class TrainBlend:
         }
         return json.dumps(value, indent=4)
 
-    def base(self, number: int | None = None) -> str:
+    def build_name_prefix(self, number: int | None = None) -> str:
         """Return the common prefix of a dataset's file names, or of the blend's if `number` is None."""
-        digest = hashlib.md5(self.description(number).encode(), usedforsecurity=False).hexdigest()
+        digest = hashlib.md5(self.build_description(number).encode(), usedforsecurity=False).hexdigest()
         return f"{digest}-{BLENDED if number is None else GPT}-train-"
 
     @property

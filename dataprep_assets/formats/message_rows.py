@@ -123,7 +123,7 @@ class Keys:
         self.message |= keys.message
         self.has_call_ids = self.has_call_ids or keys.has_call_ids
 
-    def schema(self) -> "pa.Schema":
+    def build_schema(self) -> "pa.Schema":
         """Return the schema of the Parquet files."""
         import pyarrow as pa
 

@@ -150,7 +150,7 @@ def _read_bounds(path: Path) -> NDArray[np.int64]:
     return np.append(np.zeros(1, np.int64), values[:, 1])
 
 
-def _map(paths: Sequence[Path], vocab_size: int) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.int64]]:
+def _map_part(paths: Sequence[Path], vocab_size: int) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.int64]]:
     """Return ids, mask and the ends of documents with a leading 0."""
     ids_path, mask_path, bounds_path = paths
     dtype = choose_token_dtype(vocab_size)
@@ -167,7 +167,7 @@ def _map(paths: Sequence[Path], vocab_size: int) -> tuple[NDArray[Any], NDArray[
 
 def read_part(paths: Sequence[Path], boundary: Boundary, vocab_size: int) -> Iterator[LabeledTokens]:
     """Yield the sequences of a part in blocks, without appended boundaries."""
-    ids, mask, ends = _map(paths, vocab_size)
+    ids, mask, ends = _map_part(paths, vocab_size)
     for first_row in range(0, len(ends) - 1, _BLOCK):
         bounds = ends[first_row : first_row + _BLOCK + 1]
         tokens, lengths = slice(int(bounds[0]), int(bounds[-1])), np.diff(bounds)
@@ -182,7 +182,7 @@ def read_part(paths: Sequence[Path], boundary: Boundary, vocab_size: int) -> Ite
 
 def find_part_defects(paths: Sequence[Path], boundary: Boundary, vocab_size: int, longest: int) -> Iterator[str]:
     """Yield a sentence for each property that OLMo-core requires and the part lacks."""
-    ids, mask, ends = _map(paths, vocab_size)
+    ids, mask, ends = _map_part(paths, vocab_size)
     boundary_ends = np.flatnonzero(ids == boundary.id) + 1
     if not np.array_equal(boundary_ends, ends[1:]):
         yield f"{paths[0]}: token {boundary.id} is not exactly at the end of each document"

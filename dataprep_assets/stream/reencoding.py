@@ -66,7 +66,7 @@ class IndexCheck:
         # A source that has grown has more documents than the index. The caller compares their numbers.
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         file_rows = documents.rows[:count]
-        if len(wrong_positions := np.flatnonzero(self.rows.rows(file, first, first + count) != file_rows)):
+        if len(wrong_positions := np.flatnonzero(self.rows.find_rows(file, first, first + count) != file_rows)):
             yield (
                 f"{label}: row {file_rows[wrong_positions[0]]}: {ROWS} has a different row for document "
                 f"{first + int(wrong_positions[0])}"
@@ -389,7 +389,7 @@ def _measure_lengths(
     documents: FileDocuments, reading: _RereadFile, layout: _StreamLayout, index: IndexCheck
 ) -> NDArray[np.uint64]:
     """Return 1 for each document that has tokens, else 0; documents that the index does not contain are encoded."""
-    indexed_rows = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
+    indexed_rows = index.rows.find_rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
     has_tokens = np.isin(documents.rows, indexed_rows)
     for position in np.flatnonzero(~has_tokens).tolist():
         has_tokens[position] = len(next(layout.iterate_ids([documents.texts[position]], by_reference=True))) > 0

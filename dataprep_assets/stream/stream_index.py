@@ -114,7 +114,7 @@ class IndexedShard:
         """Return the hash of the document from a row of a source file; None if this shard has no such document."""
         if file not in self.files:
             return None
-        document = self.rows.document(self.files.index(file), row)
+        document = self.rows.find_document(self.files.index(file), row)
         return None if document is None else int(self.hashes[document])
 
     def tokens_of(self, documents: NDArray[np.intp]) -> int:
@@ -217,7 +217,7 @@ class StreamIndex:
         if file not in self._files:
             raise NotFoundError(f"trace: unknown source file {file!r}. Available: {_shorten_names(list(self._files))}")
         for shard, number in self._files[file]:
-            if (document := shard.rows.document(number, row)) is not None:
+            if (document := shard.rows.find_document(number, row)) is not None:
                 yield shard, document
 
     def find_holders(self, file: str) -> list[IndexedShard]:

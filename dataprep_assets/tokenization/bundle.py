@@ -167,7 +167,7 @@ class TokenizerBundle:
         """The first 12 special tokens, for messages."""
         return ", ".join(token.content for token in self.special_tokens[:12]) or "none"
 
-    def token(self, content: str, *, key: str) -> SpecialToken:
+    def find_token(self, content: str, *, key: str) -> SpecialToken:
         """Return the token with exactly this content.
 
         Raises TokenizerError if there is no such token. `key` is the declaration's key for the token, for messages.
@@ -181,7 +181,7 @@ class TokenizerBundle:
 
     def find_configured(self, name: str) -> str | None:
         """Return the content of a token in its settings, such as `pad_token`; None if it is not set."""
-        return self.settings.token(name)
+        return self.settings.find_token(name)
 
     def choose_separator(self, separator: str, special_tokens: str, *, key: str = "document.separator") -> SpecialToken:
         """Return the token that ends every document: the declared one, or for `auto` the tokenizer's own.
@@ -191,10 +191,10 @@ class TokenizerBundle:
         key, for messages.
         """
         if separator != "auto":
-            return self._require_delimiter(self.token(separator, key=key), special_tokens, key)
+            return self._require_delimiter(self.find_token(separator, key=key), special_tokens, key)
         configured = self.find_configured("eos_token")
         if configured and not self.ends_chat_turn(configured):
-            eos_token = self.token(configured, key=f"{key} (auto: eos_token)")
+            eos_token = self.find_token(configured, key=f"{key} (auto: eos_token)")
             return self._require_delimiter(eos_token, special_tokens, key)
         # consider only special tokens, because `</s>` is an ordinary word in many vocabularies
         own_tokens = [token.content for token in self.special_tokens if token.content in _DOCUMENT_END_TOKENS]
@@ -224,13 +224,13 @@ class TokenizerBundle:
         if bos == "none":
             return None
         if bos != "auto":
-            return self._require_delimiter(self.token(bos, key=key), special_tokens, key)
+            return self._require_delimiter(self.find_token(bos, key=key), special_tokens, key)
         configured = self.find_configured("bos_token")
         if not configured:
             raise TokenizerError(
                 f"{key}: auto is not possible, because {self.name} has no bos_token. Set `none` or a token"
             )
-        return self._require_delimiter(self.token(configured, key=f"{key} (auto: bos_token)"), special_tokens, key)
+        return self._require_delimiter(self.find_token(configured, key=f"{key} (auto: bos_token)"), special_tokens, key)
 
     def _require_delimiter(self, token: SpecialToken, special_tokens: str, key: str) -> SpecialToken:
         """Return the token. Raises TokenizerError if a text may get its id, because it must only delimit texts."""

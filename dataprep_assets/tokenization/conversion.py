@@ -324,7 +324,7 @@ def _convert_by_ranks(original: Original) -> _Candidate:
 
 
 def _convert_tekken(original: Original) -> _Candidate:
-    """Convert a tekken file."""
+    """Convert a tekken file, with the conventional names of its special tokens as settings."""
     from transformers.integrations.mistral.tokenizer import MistralConverter
 
     tokenizer = MistralConverter(str(original.path)).converted()

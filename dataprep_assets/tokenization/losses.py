@@ -170,7 +170,7 @@ class Losses:
         try:
             ids: list[int] = self._reference.encode([text])[0].tolist()
             return ids
-        except EncodingError:  # without an unknown token; the error is reported when the document is encoded
+        except EncodingError:  # there is no unknown token; the error is reported when the document is encoded
             return None
 
 

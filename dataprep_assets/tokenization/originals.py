@@ -266,7 +266,7 @@ def _load_wordpiece(path: Path) -> Encoder:
         tokenize_chinese_chars=settings.values.get("tokenize_chinese_chars", True),
         strip_accents=settings.values.get("strip_accents"),
     )
-    unknown_word = settings.token("unk_token") or "[UNK]"
+    unknown_word = settings.find_token("unk_token") or "[UNK]"
     pieces = library.WordpieceTokenizer(vocab=ids, unk_token=unknown_word)
     return lambda text: [
         ids.get(piece, ids[unknown_word]) for word in basic.tokenize(text) for piece in pieces.tokenize(word)

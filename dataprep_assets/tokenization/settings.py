@@ -38,14 +38,14 @@ class Settings:
     values: Mapping[str, Any] = field(default_factory=dict)
     older: Mapping[str, Any] = field(default_factory=dict)
 
-    def token(self, name: str) -> str | None:
+    def find_token(self, name: str) -> str | None:
         """Return the content of a token, such as `pad_token`; None if it is not set."""
         return _read_content(self.values.get(name))
 
     @cached_property
     def variables(self) -> dict[str, str]:
         """The tokens that transformers passes to every chat template, by name."""
-        contents = {name: self.token(name) for name in _TOKEN_NAMES}
+        contents = {name: self.find_token(name) for name in _TOKEN_NAMES}
         # a model's own tokens, such as `image_token`
         own_values = {
             name: value for name, value in self.values.items() if name.endswith("_token") and name not in _TOKEN_NAMES

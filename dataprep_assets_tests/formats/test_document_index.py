@@ -50,9 +50,9 @@ def test_every_document_has_its_row_and_every_row_its_document(tmp_path: Path, s
     assert [index.locate(document) for document in range(len(every))] == every
     for file, (_, rows) in enumerate(files):
         start = every.index((file, rows[0])) if rows else 0
-        assert index.rows(file, start, start + len(rows)).tolist() == rows
+        assert index.find_rows(file, start, start + len(rows)).tolist() == rows
         for row in (*range(-1, 150), 1 << 63, 1 << 64, 10**30):
-            assert index.document(file, row) == ((every.index((file, row))) if row in rows else None)
+            assert index.find_document(file, row) == ((every.index((file, row))) if row in rows else None)
     for outside in (-1, len(every)):
         with raises(IndexError, outside):
             index.locate(outside)

@@ -140,7 +140,7 @@ def ids_at(root: Path, place: TokenRange, split: str) -> NDArray[Any]:
 
 def test_every_document_is_at_every_place_that_is_told(built: Built) -> None:
     tracer = built.tracer()
-    separator = bundle().token(SEPARATOR, key="separator").id
+    separator = bundle().find_token(SEPARATOR, key="separator").id
     for split, documents in built.documents.items():
         expected = [[*ids, separator] for ids in reference_ids([text for _, _, text, _ in documents])]
         total = sum(map(len, expected))

@@ -64,9 +64,9 @@ def test_ids_and_vocabulary_size_are_the_librarys(tmp_path: Path, change: Callab
     vocabulary = library.get_vocab(with_added_tokens=True)
     assert bundle.vocab_size == max(len(vocabulary), max(vocabulary.values()) + 1)
     for content, number in vocabulary.items():
-        assert bundle.token(content, key="separator").id == number
+        assert bundle.find_token(content, key="separator").id == number
     with raises(TokenizerError, "<|absent|>", "separator"):
-        bundle.token("<|absent|>", key="separator")
+        bundle.find_token("<|absent|>", key="separator")
 
 
 def test_tokenizers_of_equal_files_are_loaded_once_and_read_literals_each_in_its_way(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_added_tokens_keep_their_ids_and_gaps_have_placeholders(tmp_path: Path) 
     folder = FORMS["tiktoken"](tmp_path / "t")
     bundle = load_declared_tokenizer(TokenizerDeclaration(path=folder))
     decoder = json.loads((folder / "tokenizer_config.json").read_bytes())["added_tokens_decoder"]
-    assert {number: bundle.token(token["content"], key="k").id for number, token in decoder.items()} == {
+    assert {number: bundle.find_token(token["content"], key="k").id for number, token in decoder.items()} == {
         number: int(number) for number in decoder
     }
     assert bundle.find_configured("eos_token") == "<|endoftext|>"

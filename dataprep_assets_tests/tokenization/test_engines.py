@@ -140,7 +140,7 @@ def test_the_references_tables_are_a_part_of_the_key_once_they_are_others_and_ar
     plan, after = stream_plan(), replace(stream_plan(), certificate=newer.to_json())
     assert after.key_parts() == plan.key_parts() | {"reference": newer.reference_tables}
     before = RecipeInputs(settings={"reference": {"normalization": "Unicode 9.0", "letters": "Unicode 16.0"}})
-    change = before.change(RecipeInputs(settings={"reference": dict(newer.reference_tables)}))
+    change = before.describe_change(RecipeInputs(settings={"reference": dict(newer.reference_tables)}))
     assert change is not None
     assert change.reason == (
         "reference.normalization was Unicode 9.0, now Unicode 17.0 (different ids for texts with combining marks "

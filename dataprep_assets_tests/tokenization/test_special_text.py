@@ -77,10 +77,10 @@ def test_the_fast_engine_agrees_on_texts_with_special_tokens(tmp_path: Path, fam
 def test_the_name_of_a_byte_in_a_text_is_not_that_byte(tmp_path: Path) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, "unigram_bytes"))
     reference = ReferenceEngine(bundle, "text")
-    named = bundle.token("<0x0A>", key="separator").id
+    named = bundle.find_token("<0x0A>", key="separator").id
     assert named not in reference.encode(["a line <0x0A> of a table <0x0A>"])[0]
     # the bytes of what has no token of its own are still found
-    assert bundle.token("<0xE2>", key="separator").id in reference.encode(["☃"])[0]
+    assert bundle.find_token("<0xE2>", key="separator").id in reference.encode(["☃"])[0]
 
 
 def test_a_tokenizer_whose_special_token_is_a_character_is_refused_by_name(tmp_path: Path) -> None:

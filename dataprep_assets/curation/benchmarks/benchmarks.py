@@ -38,7 +38,7 @@ _SHARED = 3
 """An n-gram that occurs in this many items or more counts for none of them."""
 _INSTRUCTION = 0.1
 """A text in more than this share of a set's items is an instruction, which does not identify an item."""
-_NAME = 1.5
+_NAME_FACTOR = 1.5
 """Factor on `min_words` for a text in a script without spaces that does not end like a sentence.
 
 In these scripts, a name may have as many letters as a short question.
@@ -112,7 +112,7 @@ class Benchmarks:
         Raises ConfigError if a set has no searchable item.
         """
         self._ngram, self._min_words, self._runs = ngram, min_words, WordRuns()
-        self.of_sets = {benchmark.name: benchmark.items(first) for benchmark in sets}
+        self.of_sets = {benchmark.name: benchmark.read_items(first) for benchmark in sets}
         long, wholes = _Texts(), list[WholeItem]()
         for name, items in self.of_sets.items():
             for item in items:
@@ -245,11 +245,11 @@ class Benchmarks:
 
 
 def _is_long(text: str, weights: Sequence[int], min_words: int) -> bool:
-    """Return whether a text is searched for by itself."""
+    """Return whether a text has enough words to be searched for by itself."""
     words = count_words(sum(weights))
     if not _is_unspaced(weights) or _SENTENCE.search(text):
         return words >= min_words
-    return words >= _NAME * min_words
+    return words >= _NAME_FACTOR * min_words
 
 
 def _is_unspaced(weights: Sequence[int]) -> bool:
@@ -308,9 +308,11 @@ def _find_first_equal(texts: NDArray[np.uint64], items: Sequence[str]) -> NDArra
     in_set = Counter(name.partition(":")[0] for name in set(items))
     firsts = np.arange(len(texts))
     for equal_texts in parts.values():
-        having = {items[index] for index in equal_texts}
-        had = Counter(item.partition(":")[0] for item in having)
-        if len(having) < _SHARED or all(count <= _INSTRUCTION * in_set[name] for name, count in had.items()):
+        sharing_items = {items[index] for index in equal_texts}
+        sharing_counts = Counter(item.partition(":")[0] for item in sharing_items)
+        if len(sharing_items) < _SHARED or all(
+            count <= _INSTRUCTION * in_set[name] for name, count in sharing_counts.items()
+        ):
             firsts[equal_texts] = equal_texts[0]
     return firsts
 
@@ -350,7 +352,7 @@ class BenchmarkTagger(VersionedTagger):
         # The version is part of the cache key, so a replaced file with the same name is read again.
         return _open_benchmarks(self.sets, self.ngram, self.min_words, self.version)
 
-    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+    def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         names, shares = self.benchmarks.find_best_matches(batch.texts)
         return {BENCHMARK: names, OVERLAP: shares}
 

@@ -57,7 +57,7 @@ class DeclaredSet(ReadingDeclaration):
             raise ValueError(f"{self.path}: `cache_dir` is required. Set it to a download folder")
         return self
 
-    def benchmark(self, name: str, folder: Path) -> "BenchmarkSet":
+    def build_set(self, name: str, folder: Path) -> "BenchmarkSet":
         """Return the set under this name; paths are relative to a folder."""
         from dataprep_assets.curation.benchmarks.files import is_elsewhere
         from dataprep_assets.curation.benchmarks.items import BenchmarkSet
@@ -114,7 +114,7 @@ class DecontaminateDeclaration(DeclarationModel):
     @field_validator("sets", mode="after")
     @classmethod
     def _validate_files(cls, sets: dict[str, str | DeclaredSet]) -> dict[str, str | DeclaredSet]:
-        """Validate the short form like the long one."""
+        """Validate a set in its short form in the same way as in its long form."""
         for declared_set in sets.values():
             if isinstance(declared_set, str):
                 DeclaredSet(path=declared_set)
@@ -151,12 +151,12 @@ class DecontaminateDeclaration(DeclarationModel):
         """The rule expression that is true for a document with an item."""
         return f"{OVERLAP} >= {self.share}"
 
-    def tagger(self, folder: Path) -> "BenchmarkTagger":
+    def build_tagger(self, folder: Path) -> "BenchmarkTagger":
         """Return the tagger that searches for the items; paths are relative to a folder."""
         from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 
         sets = [
-            (DeclaredSet(path=declared_set) if isinstance(declared_set, str) else declared_set).benchmark(name, folder)
+            (DeclaredSet(path=declared_set) if isinstance(declared_set, str) else declared_set).build_set(name, folder)
             for name, declared_set in self.sets.items()
         ]
         return BenchmarkTagger(

@@ -100,7 +100,7 @@ class BenchmarkSet:
         except DataprepError as error:
             raise ConfigError(f"{self.key}: {error}") from error
 
-    def items(self, first: int | None = None) -> list[BenchmarkItem]:
+    def read_items(self, first: int | None = None) -> list[BenchmarkItem]:
         """Return the items without identifiers, or only the `first` ones.
 
         Raises ConfigError for a file or a row that cannot be read or is too large, and for a field that no item has.

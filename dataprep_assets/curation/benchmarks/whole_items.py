@@ -22,7 +22,7 @@ from dataprep_assets.curation.word_runs import WORD, HashedWords, KnownHashes, W
 
 _ANCHOR = 4
 """Words per anchor."""
-_MOST = 64
+_MAX_ITEMS_PER_ANCHOR = 64
 """Maximum number of items with the same anchor. More common anchors cause too many false candidates."""
 _INSTRUCTION, _SHARED = 0.1, 3
 """Minimum share of a set's items, and number of items, that make a text an instruction instead of a question."""
@@ -53,7 +53,7 @@ class WholeItem:
     needed: int
     words: int
 
-    def share(self, nearby_words: str, question: int | None) -> float:
+    def compute_share(self, nearby_words: str, question: int | None) -> float:
         """Return the share of the item in some words; 0 if they contain too little of it.
 
         Args:
@@ -127,7 +127,7 @@ class WholeItemIndex:
                     continue
                 last_offsets[text, number] = offset
                 around = " ".join(words[text][max(0, offset - span) : offset + span])
-                if share := item.share(f" {around} ", self._questions[number]):
+                if share := item.compute_share(f" {around} ", self._questions[number]):
                     best[text] = max(best.get(text, (0.0, 0, 0)), (share, item.words, -number))
         for text, (share, _, number) in best.items():
             yield text, self._wholes[-number].name, share
@@ -135,11 +135,11 @@ class WholeItemIndex:
 
 def _group_items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
     """Return the hash of each anchor → the numbers of the items with a text whose rarest run is this anchor."""
-    having: dict[str, list[int]] = defaultdict(list)
+    numbers_by_text: dict[str, list[int]] = defaultdict(list)
     for item, number in zip(wholes, numbers, strict=True):
         for joined_text in item.joined:
-            having[joined_text].append(number)
-    texts = runs.hash_words([joined_text.split(" ") for joined_text in having])
+            numbers_by_text[joined_text].append(number)
+    texts = runs.hash_words([joined_text.split(" ") for joined_text in numbers_by_text])
     starts, stops = texts.find_runs_of_weight(_ANCHOR * WORD)
     hashes = texts.hash_runs(starts, stops).tolist()
     frequent = Counter(hashes)
@@ -147,22 +147,26 @@ def _group_items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int], 
     for text, run in zip(texts.find_texts(starts).tolist(), hashes, strict=True):
         if text not in rarest or frequent[run] < frequent[rarest[text]]:
             rarest[text] = run
-    owners = list(having.values())
+    owners = list(numbers_by_text.values())
     anchors: dict[int, set[int]] = defaultdict(set)
     for text, run in rarest.items():
         anchors[run].update(owners[text])
-    return {run: sorted(those) for run, those in anchors.items() if len(those) <= _MOST}
+    return {
+        run: sorted(items_of_run) for run, items_of_run in anchors.items() if len(items_of_run) <= _MAX_ITEMS_PER_ANCHOR
+    }
 
 
 def _find_questions(wholes: Sequence[WholeItem]) -> list[int | None]:
     """Return the question of each item: its longest text that is neither a choice nor an instruction."""
     sets = Counter(item.name.partition(":")[0] for item in wholes)
-    had = Counter((item.name.partition(":")[0], wording) for item in wholes for wording in item.joined)
+    text_counts = Counter((item.name.partition(":")[0], wording) for item in wholes for wording in item.joined)
     questions: list[int | None] = []
     for item in wholes:
         name = item.name.partition(":")[0]
         limit = max(_SHARED - 1, _INSTRUCTION * sets[name])
         texts = enumerate(zip(item.parts, item.joined, strict=True))
-        candidates = [index for index, (part, wording) in texts if not part.alternative and had[name, wording] <= limit]
+        candidates = [
+            index for index, (part, wording) in texts if not part.alternative and text_counts[name, wording] <= limit
+        ]
         questions.append(max(candidates, key=item.weights.__getitem__) if candidates else None)
     return questions

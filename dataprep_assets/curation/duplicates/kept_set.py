@@ -62,7 +62,7 @@ class Priority:
     shards: Sequence[ShardOrder]
     by_split: bool
 
-    def columns(self, nodes: Nodes) -> list[NDArray[np.generic]]:
+    def build_sort_keys(self, nodes: Nodes) -> list[NDArray[np.generic]]:
         """Return the sort keys of documents, the most important first, each ``(documents,)``."""
         shards = self.documents.find_shards(nodes)
         rows = nodes - self.documents.first[shards]
@@ -91,7 +91,7 @@ class Priority:
         """For each shard, whether it belongs to a different dataset."""
         return np.array([shard.theirs for shard in self.shards], np.bool_)
 
-    def order(self, across: AcrossSplits) -> CandidateOrder:
+    def build_order(self, across: AcrossSplits) -> CandidateOrder:
         """Return the rules for comparing documents; `across` is the action for different splits."""
         split = np.array([shard.split for shard in self.shards], np.int64)
         return CandidateOrder(split=split, theirs=self.theirs, across=across != "ignore", rank=self.rank)
@@ -99,7 +99,7 @@ class Priority:
     def rank(self, nodes: Nodes) -> Nodes:
         """Return the rank of each document among `nodes`, from 0."""
         # The columns are reversed, because lexsort's last key is the most important one.
-        order = np.lexsort(self.columns(nodes)[::-1])
+        order = np.lexsort(self.build_sort_keys(nodes)[::-1])
         ranks = np.empty(len(nodes), np.int64)
         ranks[order] = np.arange(len(nodes))
         return ranks
@@ -197,7 +197,7 @@ def choose_kept_documents(
         across: Action for near-duplicates in different splits.
         known_pairs: Pairs that were compared in an earlier run.
     """
-    order = priority.order(across)
+    order = priority.build_order(across)
     # Equal documents are grouped first, so that only one representative of each group is compared.
     leaders, copies, copy_leaders = _find_copies(documents, order, one_group=across == "drop")
     pairs = find_pairs(documents, leaders, order)

@@ -10,7 +10,7 @@ from string import ascii_lowercase, ascii_uppercase, digits
 
 from dataprep_assets.curation.planted import Case, Values
 
-EACH = 6
+CASES_PER_FORM = 6
 """Number of cases per form, and of hard negatives per kind."""
 _FORMS = {
     "emails": {
@@ -62,9 +62,9 @@ def yield_cases() -> Iterator[Case]:
     rng = Random("dataprep-assets planted personal data 1")
     for column, forms in _FORMS.items():
         for form, pattern in forms.items():
-            for _ in range(EACH):
+            for _ in range(CASES_PER_FORM):
                 yield _build_case(column, form, _build_sentence(_fill_column(rng, pattern, column), rng))
-        for number in range(EACH * 2):
+        for number in range(CASES_PER_FORM * 2):
             pattern = _NEGATIVES[column][number % len(_NEGATIVES[column])]
             yield _build_case(column, "", _build_sentence(_fill_pattern(rng, pattern), rng), positive=False)
 

@@ -12,7 +12,7 @@ from dataprep_assets.curation.planted.language import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.errors import ConfigError
 
-READ = 1_000
+MAX_CHARACTERS = 1_000
 """Number of characters to read: about 150 words."""
 
 
@@ -43,7 +43,7 @@ def measure_text(text: str) -> tuple[str | None, float | None]:
     """Return the values of the columns for one text, in column order."""
     if not text:
         return None, None
-    name, score = _load_identifier().classify(text[:READ])
+    name, score = _load_identifier().classify(text[:MAX_CHARACTERS])
     # Round, because the last digits of a float sum may differ between processors.
     return str(name), round(float(score), 4)
 

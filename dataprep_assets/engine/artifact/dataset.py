@@ -50,7 +50,7 @@ def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_pat
             )
         raise build_mistakes_error(
             describe_mistakes(error, model, document)
-        ) from None  # otherwise, the cause would be printed first
+        ) from None  # because a cause would be printed before the mistakes
     try:
         return declaration.resolve_paths(yaml_path.parent)
     except ConfigError as error:

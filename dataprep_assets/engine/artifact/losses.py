@@ -99,7 +99,7 @@ _FILES_INDENT = 4
 """Indent of files on a separate line, in columns."""
 _SIZES = {"max_doc_tokens", "pack_size"}
 """Reasons that are sizes to which longer items are truncated."""
-_WIDEST, _LEAST = 34, 20
+_MAX_REASON_WIDTH, _MIN_FILES_WIDTH = 34, 20
 """Maximum width of a reason, and minimum width of its files, in columns."""
 
 
@@ -242,12 +242,12 @@ class LossTable:
         yield self.headline
         shown_losses = self.losses[:max_lines]
         cells = [self._format_row(loss) for loss in shown_losses]
-        widths = [min(max((len(row[column]) for row in cells), default=0), _WIDEST) for column in range(3)]
+        widths = [min(max((len(row[column]) for row in cells), default=0), _MAX_REASON_WIDTH) for column in range(3)]
         for row, loss in zip(cells, shown_losses, strict=True):
             start = f"  {row[0]:>{widths[0]}} {row[1]:<{widths[1]}}  {row[2]:<{widths[2]}}  "
             indent = sum(widths) + 7
-            is_narrow = width - indent < _LEAST
-            room = max(width - indent, _LEAST)
+            is_narrow = width - indent < _MIN_FILES_WIDTH
+            room = max(width - indent, _MIN_FILES_WIDTH)
             location = self._describe_place(loss, room if max_lines else None)
             texts = (
                 [location] if max_lines else wrap(location, room, break_long_words=False, break_on_hyphens=False)

@@ -1,8 +1,8 @@
 """A recipe: the named ingredients that determine an artifact's bytes, so that a change can be described.
 
 The `key` is a digest of the ingredients, by which a finished artifact is compared with its recipe. The receipt stores
-the ingredients. If a later recipe has a different key, `difference` names the changes. A recipe contains no path, host,
-number of workers or secret.
+the ingredients. If a later recipe has a different key, `find_change` names the changes. A recipe contains no path,
+host, number of workers or secret.
 """
 
 import json
@@ -16,7 +16,7 @@ from dataprep_assets.integrity.receipt import Content, Ledger, Receipt
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization.reference import describe_affected_texts
 
-_SHOWN = 60
+_MAX_SHOWN = 60
 """Maximum length of a value in a sentence, in characters."""
 
 
@@ -96,7 +96,7 @@ class RecipeInputs:
         """The ingredients, without the other fields of a recipe or a lock entry."""
         return RecipeInputs(version=self.version, settings=self.settings, sources=self.sources, upstream=self.upstream)
 
-    def changes(self, now: "RecipeInputs") -> list[IngredientChange]:
+    def list_changes(self, now: "RecipeInputs") -> list[IngredientChange]:
         """Return the changes from these ingredients to `now`, in the order: version, inputs, settings, sources.
 
         The names of nested settings are dotted.
@@ -113,13 +113,13 @@ class RecipeInputs:
             changes += _find_changes("settings", old_settings, new_settings)
         return changes + _find_changes("sources", self.sources, now.sources)
 
-    def change(self, now: "RecipeInputs", source_changes: Sequence[str] = ()) -> Change | None:
+    def describe_change(self, now: "RecipeInputs", source_changes: Sequence[str] = ()) -> Change | None:
         """Return the first change as a sentence, or all changes that name the texts they affect.
 
         Returns None if there is no change. Settings come before sources, because a changed glob also changes the
         listing. `source_changes`, if a step provides them, replace the names of the changed sources.
         """
-        changes = self.changes(now)
+        changes = self.list_changes(now)
         changes_by_kind = {
             kind: [one for one in changes if one.kind == kind] for kind in ("upstream", "settings", "sources")
         }
@@ -182,12 +182,12 @@ class Recipe(RecipeInputs):
         """Return the part of the recipe that a receipt stores. Artifact and key are separate fields of the receipt."""
         return asdict(self.ingredients)
 
-    def difference(self, receipt: Receipt) -> Change | None:
+    def find_change(self, receipt: Receipt) -> Change | None:
         """Return the difference from the receipt's recipe; None if the keys and the ledger match."""
         if receipt.key == self.key:
             return self._find_ledger_change(receipt)
         unnamed = Change(kind="recipe changed", reason="built from different inputs or settings")
-        return RecipeInputs.extract_from(receipt).change(self, self.source_changes) or unnamed
+        return RecipeInputs.extract_from(receipt).describe_change(self, self.source_changes) or unnamed
 
     def _find_ledger_change(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
@@ -258,4 +258,4 @@ def _format_value(value: Any) -> str:
     if isinstance(value, list):
         value = ", ".join(map(str, value)) or "empty"
     text = "not set" if value is None else str(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

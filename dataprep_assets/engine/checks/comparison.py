@@ -43,7 +43,7 @@ def compare_rebuild(
         directory: The folder with its files.
         write: The builder, which writes into an empty folder.
     """
-    if (change := recipe.difference(receipt)) is not None:
+    if (change := recipe.find_change(receipt)) is not None:
         yield f"was not built from its current inputs: {change.reason}"
         return
     with create_scratch(store.root / receipt.dataset) as folder:

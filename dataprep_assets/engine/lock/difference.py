@@ -188,7 +188,7 @@ def compare_locks(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
     if a.is_hidden or b.is_hidden:
         a, b = a.hide_names(), b.hide_names()
     sides = counts_before, counts_after = _count_files(a), _count_files(b)
-    reasons = {name: a.reason(name, entry) for name, entry in b.artifacts.items() if name in a.artifacts}
+    reasons = {name: a.describe_difference(name, entry) for name, entry in b.artifacts.items() if name in a.artifacts}
     added, removed_names = ([name for name in x.artifacts if name not in y.artifacts] for x, y in ((b, a), (a, b)))
     return LockDifference(
         names=names,

@@ -122,7 +122,7 @@ def _compare_slots(
             entry = LockEntry.from_receipt(receipt)
         else:
             entry = LockEntry(key=recipe.key, content=lock.artifacts[name].content).with_ingredients(recipe)
-        reason = lock.reason(name, entry)
+        reason = lock.describe_difference(name, entry)
         if reason is not None:
             yield Drift(name=name, reason=reason + _describe_listed_changes(spec, lock))
 
@@ -160,7 +160,7 @@ def find_content_drift(
                 yield Drift(name=name, reason="missing, or its receipt is damaged")
             elif name not in lock.artifacts:
                 yield Drift(name=name, reason="not in the lock")
-            elif (reason := lock.reason(name, LockEntry.from_receipt(receipt))) is not None:
+            elif (reason := lock.describe_difference(name, LockEntry.from_receipt(receipt))) is not None:
                 yield Drift(name=name, reason=reason)
 
 
@@ -219,7 +219,7 @@ class _PresentArtifacts:
             for slot, artifact, receipt in slot_receipts
             if receipt is not None
             and format_lock_name(artifact) in self._lock.artifacts
-            and self._lock.reason(format_lock_name(artifact), LockEntry.from_receipt(receipt)) is None
+            and self._lock.describe_difference(format_lock_name(artifact), LockEntry.from_receipt(receipt)) is None
         )
 
 
@@ -316,7 +316,7 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
 def _find_lock_differences(name: str, receipt: Receipt, lock: Lock) -> Iterator[str]:
     if (receipt_name := join_lock_name(receipt.artifact, receipt.partition)) != name:
         yield f"its receipt belongs to {receipt_name}"
-    elif (reason := lock.reason(name, LockEntry.from_receipt(receipt))) is not None:
+    elif (reason := lock.describe_difference(name, LockEntry.from_receipt(receipt))) is not None:
         yield reason
 
 

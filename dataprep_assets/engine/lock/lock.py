@@ -7,7 +7,7 @@ of source files.
 
 An artifact in a folder is identified by its folder, so a second copy under a different name is a separate artifact.
 
-Entry points: `lock_dataset`, `build_lock`, `read_lock`, `encode_lock`, `Lock.reason`.
+Entry points: `lock_dataset`, `build_lock`, `read_lock`, `encode_lock`, `Lock.describe_difference`.
 """
 
 import hashlib
@@ -143,14 +143,14 @@ class LockEntry(RecipeInputs):
             files={hide_name(n): replace(file, counts=file.counts.round_counts()) for n, file in self.files.items()},
         )
 
-    def difference(self, now: "LockEntry") -> str | None:
+    def describe_difference(self, now: "LockEntry") -> str | None:
         """Return how the entry `now` differs from this one, in one sentence; None if they are equal."""
         if self.content is None or now.content is None:  # one entry lacks the sources that are locations
             shared = {name: digest for name, digest in now.sources.items() if name in self.sources}
-            change = self.change(replace(now, sources=shared))
+            change = self.describe_change(replace(now, sources=shared))
             return change.reason if change is not None else None
         if self.key != now.key:
-            change = self.change(now)
+            change = self.describe_change(now)
             return change.reason if change is not None else "built from different inputs or settings"
         if self.content == now.content:
             return None
@@ -226,9 +226,9 @@ class Lock:
             self, is_hidden=True, artifacts={name: entry.hide_names() for name, entry in self.artifacts.items()}
         )
 
-    def reason(self, name: str, now: LockEntry) -> str | None:
+    def describe_difference(self, name: str, now: LockEntry) -> str | None:
         """Return how `now` differs from the entry with this name, in one sentence; None if they are equal."""
-        return self.artifacts[name].difference(now.hide_names() if self.is_hidden else now)
+        return self.artifacts[name].describe_difference(now.hide_names() if self.is_hidden else now)
 
 
 def join_lock_name(artifact: str, partition: str | None) -> str:
@@ -252,9 +252,9 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
     Raises MissingArtifactError if an artifact is removed meanwhile.
     """
     declaration = specs[0].declaration
-    if (late := next(find_stale(specs, store), None)) is not None:
+    if (stale := next(find_stale(specs, store), None)) is not None:
         raise IntegrityError(
-            f"{declaration.dataset}: cannot be locked: {late}. Run `dataprep run {declaration.dataset}`, then lock it"
+            f"{declaration.dataset}: cannot be locked: {stale}. Run `dataprep run {declaration.dataset}`, then lock it"
         )
     entries: dict[str, LockEntry] = {}
     for spec in specs:
@@ -375,7 +375,7 @@ def encode_lock(lock: Lock) -> bytes:
     """
     shared: dict[str, Any] = {}
 
-    def entry(lock_entry: LockEntry) -> dict[str, Any]:
+    def encode_entry(lock_entry: LockEntry) -> dict[str, Any]:
         value = {**asdict(lock_entry), "sources": {**lock_entry.sources}}
         for part in ("settings", "libraries"):
             name = digest_value(value[part])[:12]
@@ -389,7 +389,7 @@ def encode_lock(lock: Lock) -> bytes:
         "dataprep_lock": SCHEMA,
         "dataset": lock.dataset,
         "hidden_names": lock.is_hidden,
-        "artifacts": {name: entry(one) for name, one in lock.artifacts.items()},
+        "artifacts": {name: encode_entry(lock_entry) for name, lock_entry in lock.artifacts.items()},
         "shared": shared,
     }
     return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()

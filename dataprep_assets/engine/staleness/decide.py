@@ -242,7 +242,7 @@ def _decide_by_files(facts: PartitionFacts) -> Iterator[Decision]:
         yield _decide_build(DAMAGED, f"damaged: {files.unreadable}")
     elif files.receipt is None:
         yield _decide_build(MISSING, MISSING, facts.input_causes or (MISSING,))
-    elif files.recipe is not None and (change := files.recipe.difference(files.receipt)) is not None:
+    elif files.recipe is not None and (change := files.recipe.find_change(files.receipt)) is not None:
         yield _decide_build(change.kind, change.reason, _find_causes(change, facts))
     if files.defects:
         more = f" (and {len(files.defects) - 1} more)" if len(files.defects) > 1 else ""

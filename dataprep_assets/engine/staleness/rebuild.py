@@ -435,7 +435,7 @@ class _Forecast:
     def run_seconds(self, declaration: DatasetDeclaration) -> TimeRange:
         """Return bounds of the time of a run without its steps: start of the process, definitions, planning."""
         guess = self._rates.build_seconds
-        return self._times.seconds(declaration, RUN, 1.0) or (guess / 2, guess * 3)
+        return self._times.estimate_duration(declaration, RUN, 1.0) or (guess / 2, guess * 3)
 
     def forecast_seconds(
         self, stale_slots: Iterable[Decision], readings: Mapping[Slot, ReadCost]
@@ -448,7 +448,7 @@ class _Forecast:
         seconds: dict[Slot, TimeRange] = {}
         for spec, slots in steps.items():
             whole_size, sizes = self._size_of(spec, slots), [self._size_of(spec, [slot]) or 1.0 for slot in slots]
-            known_bounds = self._times.seconds(spec.declaration, spec.name, whole_size)
+            known_bounds = self._times.estimate_duration(spec.declaration, spec.name, whole_size)
             reading = [readings[(spec, slot)] for slot in slots if (spec, slot) in readings]
             low, high = guess = self._guess(whole_size or 1.0, reading)
             if known_bounds is not None:

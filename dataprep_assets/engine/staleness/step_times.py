@@ -48,7 +48,7 @@ class StepTimes:
         self._path = path
         self._builds = self._read_builds()
 
-    def seconds(self, declaration: DatasetDeclaration, step: str, size: float | None) -> TimeRange | None:
+    def estimate_duration(self, declaration: DatasetDeclaration, step: str, size: float | None) -> TimeRange | None:
         """Return bounds of the duration of a step of this size; None if no dataset of this kind was ever built here.
 
         The bounds are equal, unless all builds were much smaller and too short to derive a rate.

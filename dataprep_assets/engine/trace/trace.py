@@ -17,7 +17,7 @@ from dataprep_assets.errors import ConfigError, count_of
 
 _WHERE = frozenset({"split", "shard", "file", "sample", "message"})
 """Fields of a query that restrict it; every other field is a kind of query."""
-_SHOWN = 400
+_MAX_SHOWN = 400
 """Maximum length of a document's text in the output, in characters; JSON has the whole text."""
 
 
@@ -190,9 +190,9 @@ class Trace:
             details += [f"{name.replace('_', ' ')} {_format_number(value)}" for name, value in place.at.items()]
             yield f"  {place.artifact}: {place.file}: {', '.join(details)}"
         if self.text is not None:
-            excerpt = self.text[:_SHOWN]
+            excerpt = self.text[:_MAX_SHOWN]
             yield f"  text: {excerpt!r}" + (
-                f" and {count_of(len(self.text) - _SHOWN, 'more character')}" if excerpt != self.text else ""
+                f" and {count_of(len(self.text) - _MAX_SHOWN, 'more character')}" if excerpt != self.text else ""
             )
 
 

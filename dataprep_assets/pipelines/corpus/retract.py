@@ -116,7 +116,7 @@ class LeftOutRows:
             for tags_row in piece.filter(mask).to_pylist():
                 if tags_row["id"] is not None:
                     row = np.array([tags_row["row"]], np.uint64)
-                    reason = None if selected is None else selected.select_file(tags_row["file"]).reasons(row)[0]
+                    reason = None if selected is None else selected.select_file(tags_row["file"]).find_reasons(row)[0]
                     yield LeftOutRow(hash=tags_row["id"], why=reason or NOT_BUILT)
 
     def _find_selected_rows(self, shard: str) -> DroppedRows | None:

@@ -112,7 +112,7 @@ def pad_id_of(notes: NotesDeclaration, bundle: TokenizerBundle, *, separator_id:
     pad = notes.pad
     if pad is None:
         return ABSENT
-    pad_id = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
+    pad_id = bundle.find_token(pad.token, key="pad.token").id if pad.token is not None else pad.id
     assert pad_id is not None
     if pad_id >= bundle.vocab_size:
         raise ConfigError(

@@ -72,12 +72,12 @@ class ShardRecipe(Recipe):
     the different token bins.
     """
 
-    def difference(self, receipt: Receipt) -> Change | None:
+    def find_change(self, receipt: Receipt) -> Change | None:
         recipe = receipt.recipe
         if recipe["settings"].get("release") != self.settings["release"]:
             # keep the earlier inputs, so that the first difference found is the option
-            return Recipe.difference(replace(self, upstream=recipe["upstream"]), receipt)
-        return super().difference(receipt)
+            return Recipe.find_change(replace(self, upstream=recipe["upstream"]), receipt)
+        return super().find_change(receipt)
 
 
 def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:

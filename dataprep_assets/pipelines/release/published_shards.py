@@ -255,7 +255,7 @@ def _build_recipes(
         PublishedShardsFacts.from_receipt(receipt).orphans if receipt is not None else (),
     )
     # Check the location only if the publication would otherwise be up to date.
-    if receipt is not None and recipe.difference(receipt) is None:
+    if receipt is not None and recipe.find_change(receipt) is None:
         _require_published_shards(location, manifest)
     yield recipe
 

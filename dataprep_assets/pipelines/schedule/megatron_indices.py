@@ -66,8 +66,8 @@ def _list_files(indexed: IndexInputs) -> dict[str, str | None]:
     text_of_file: dict[str, str | None] = {}
     sets: list[int | None] = [*range(len(indexed.samples))]
     for number in sets if indexed.blend.is_one else [*sets, None]:
-        base = indexed.blend.base(number)
-        text_of_file[f"{base}description.txt"] = indexed.blend.description(number)
+        base = indexed.blend.build_name_prefix(number)
+        text_of_file[f"{base}description.txt"] = indexed.blend.build_description(number)
         kinds = ("dataset", "dataset_sample") if number is None else ("document", "sample", "shuffle")
         text_of_file |= dict.fromkeys(f"{base}{kind}_index.npy" for kind in kinds)
     return text_of_file
@@ -148,7 +148,7 @@ def _assign_samples(folder: Path, indexed: IndexInputs, numbers: Int64) -> tuple
     """Return the dataset of each sample and the sample's number in it, as `BlendedDataset` looks them up."""
     if indexed.blend.is_one:
         return np.zeros_like(numbers), numbers
-    base = indexed.blend.base()
+    base = indexed.blend.build_name_prefix()
     names = ("dataset_index", "dataset_sample_index")
     number, sample = (_read_entry(folder, f"{base}{name}.npy", numbers) for name in names)
     return number, sample
@@ -167,7 +167,7 @@ def _read_entry(folder: Path, name: str, positions: Int64) -> NDArray[np.int64]:
 
 def _locate_tokens(folder: Path, indexed: IndexInputs, position: int, samples: Int64) -> Int64:
     """Return the positions of each sample's first token and last label in the split, as `GPTDataset` looks them up."""
-    base, ends = indexed.blend.base(position), indexed.samples[position].ends
+    base, ends = indexed.blend.build_name_prefix(position), indexed.samples[position].ends
     sample_indexes = _read_entry(folder, f"{base}shuffle_index.npy", samples)
     pairs = np.stack([_read_entry(folder, f"{base}sample_index.npy", sample_indexes + add) for add in (0, 1)], axis=1)
     numbers = _read_entry(folder, f"{base}document_index.npy", pairs[:, :, 0])
@@ -299,8 +299,8 @@ def _write(
 
 
 def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamples) -> None:
-    base, other_blocks = blend.base(number), list[NDArray[np.int64]]()
-    (staged / f"{base}description.txt").write_text(blend.description(number))
+    base, other_blocks = blend.build_name_prefix(number), list[NDArray[np.int64]]()
+    (staged / f"{base}description.txt").write_text(blend.build_description(number))
     # list documents in stored order, because only the shuffle index defines the order of samples
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
     read_count = samples.sampler.samples if blend.is_one else samples.size
@@ -328,8 +328,8 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
 
 
 def _write_blended(staged: Path, indexed: IndexInputs) -> None:
-    base, size = indexed.blend.base(), indexed.blend.size
-    (staged / f"{base}description.txt").write_text(indexed.blend.description())
+    base, size = indexed.blend.build_name_prefix(), indexed.blend.size
+    (staged / f"{base}description.txt").write_text(indexed.blend.build_description())
     for column, (name, dtype) in enumerate((("dataset_index", "int16"), ("dataset_sample_index", "int64"))):
         # compute the blocks once per file, so that only one block is in memory
         blocks = (block[column] for block in blend_blocks(indexed.data.sampler, indexed.samples, size))

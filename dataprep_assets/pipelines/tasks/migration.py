@@ -251,8 +251,8 @@ class PendingRecipe(Recipe):
 
     reason: str
 
-    def difference(self, receipt: Receipt) -> Change:
-        changed = super().difference(receipt) if self.key else None
+    def find_change(self, receipt: Receipt) -> Change:
+        changed = super().find_change(receipt) if self.key else None
         return changed or Change(kind="damaged" if self.key else "input changed", reason=self.reason)
 
 

@@ -208,7 +208,7 @@ def find_documents(
         if rows:
             files, index = ledger.rows(content)
             for number, name in enumerate(files):
-                row_documents = (index.document(number, row) for row in rows.get(name, ()))
+                row_documents = (index.find_document(number, row) for row in rows.get(name, ()))
                 documents |= {document for document in row_documents if document is not None}
         kept_documents += [ledger.kept_document(content, document) for document in sorted(documents)]
     return kept_documents

@@ -20,6 +20,7 @@ from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, Re
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
 _SHOWN = 60
+"""Maximum number of characters of a text in a message."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class ChatEncoder:
         is_literal: list[bool] = []  # for each text: whether the encoder would match a literal in it
         ids: list[int] = []  # for each part: the id of a special token, or -1 for text
         trained_parts: list[bool] = []
-        ends: list[int] = [0]  # where each sequence ends, in parts
+        ends: list[int] = [0]  # for each sequence: its end, as a number of parts
         for rendered in conversations:
             for chunks in rendered.sequences:
                 for chunk in chunks:

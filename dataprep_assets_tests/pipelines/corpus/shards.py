@@ -50,7 +50,7 @@ def stream_plan(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer
         tokenizer_digest=bundle(folder).digest,
         certificate=certificate(mode, folder).to_json(),
         special_tokens=mode,
-        separator_id=bundle(folder).token(SEPARATOR, key="separator").id,
+        separator_id=bundle(folder).find_token(SEPARATOR, key="separator").id,
         bos_id=None,
         dtype=flat_bins.choose_dtype(bundle(folder).vocab_size),
         text_field="text",

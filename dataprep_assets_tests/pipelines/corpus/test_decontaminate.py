@@ -122,7 +122,7 @@ def test_a_set_is_read_once_for_all_batches_and_again_when_it_changes(tmp_path: 
         batch = asked(text)
         with counted(tmp_path) as opened:
             for _ in range(10):
-                assert tagger.look(batch)[OVERLAP] == [1.0]
+                assert tagger.tag_batch(batch)[OVERLAP] == [1.0]
         assert opened == {path.name: 3}  # its digest, what it is, and its items
 
 

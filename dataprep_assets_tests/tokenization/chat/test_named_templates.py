@@ -225,7 +225,7 @@ def test_tokens_of_added_tokens_json_are_part_of_the_tokenizer_with_the_ids_of_t
     added = {"<|pear|>": size, "<|plum|>": size + 1, "<|im_end|>": 3}
     bundle = older(tmp_path / "t", {"extra_special_tokens": ["<|plum|>", "<|fig|>"]}, added)
     contents = ["<|pear|>", "<|plum|>", "<|fig|>", "<|im_end|>"]
-    ours = [bundle.token(content, key="k").id for content in contents]
+    ours = [bundle.find_token(content, key="k").id for content in contents]
     assert ours == older_tokenizer(tmp_path / "t", contents)[1]
     special = {token.content for token in bundle.special_tokens}
     assert special >= {"<|plum|>", "<|fig|>", "<|im_end|>"}

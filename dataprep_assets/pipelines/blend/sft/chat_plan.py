@@ -264,7 +264,7 @@ def _find_structure_tokens(
     """
     texts = [*template.texts, *_render_roles(renderer)]
     tokens = [
-        bundle.token(content, key="chat_template")
+        bundle.find_token(content, key="chat_template")
         for content in bundle.definition.added
         if len(content) > 1
         and any(not character.isalnum() and not character.isspace() for character in content)

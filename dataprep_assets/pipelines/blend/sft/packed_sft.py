@@ -95,7 +95,7 @@ def _pad_id(blend: BlendDeclaration) -> int:
             f"sft.pad_to_multiple: {bundle.name} has no eos_token, which Megatron-Bridge uses as padding. Add it "
             "to `tokenizer_config.json`, or remove the key"
         )
-    return bundle.token(eos, key="sft.pad_to_multiple").id
+    return bundle.find_token(eos, key="sft.pad_to_multiple").id
 
 
 def build_chat_plan(blend: BlendDeclaration, certificate: Certificate, dataset: BlendDataset) -> ChatPlan:

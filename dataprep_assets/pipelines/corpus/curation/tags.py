@@ -111,7 +111,7 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
 def _rebuild_matches(tags: OpenedTags) -> Finding:
     shard, directory, receipt, facts = tags.planned, tags.directory, tags.receipt, tags.facts
     # tags of another tagger version are out of date, not damaged; a run reuses the other files
-    if (change := shard.recipe().difference(receipt)) is not None:
+    if (change := shard.recipe().find_change(receipt)) is not None:
         out_of_date = f"{describe_artifact(receipt)}: is out of date: {change.reason}"
         return build_verdict([out_of_date], "", "Run the dataset", warning=True)
     with create_scratch(shard.store.root / receipt.dataset) as folder:

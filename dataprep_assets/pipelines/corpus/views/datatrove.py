@@ -38,7 +38,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
         # compare the ends with the combined bins, because any increasing ends are valid for a stream
         if sha256_file(index := datatrove.build_index_path(tokens)) != split.receipt.file(ENDS).sha256:
             yield f"{index}: the document ends differ from combined_bins/{split.split}"
-        metadata_bytes = datatrove.metadata(
+        metadata_bytes = datatrove.encode_metadata(
             split.token_count, split.facts.dtype, ViewFacts.from_receipt(receipt).tokenizer
         )
         if (path := datatrove.build_metadata_path(tokens)).read_bytes() != metadata_bytes:

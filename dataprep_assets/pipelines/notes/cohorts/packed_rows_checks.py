@@ -57,7 +57,7 @@ def rows_valid(cohort: OpenedCohort) -> Finding:
     pad_id: int | None = ABSENT
     # use the declaration's id, because a file and its receipt may agree on a wrong one
     if pad is not None:
-        pad_id = pad.id if pad.token is None else cohort.bundle.token(pad.token, key="pad.token").id
+        pad_id = pad.id if pad.token is None else cohort.bundle.find_token(pad.token, key="pad.token").id
     for name, scan in cohort.scans.items():
         path = packed_paths(cohort.notes, cohort.month)[name].jsonl
         if cohort.shape.row_length != cohort.notes.capacity or cohort.shape.columns != cohort.notes.columns:

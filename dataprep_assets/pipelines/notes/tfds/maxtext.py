@@ -31,7 +31,7 @@ def build_stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockR
 
     def id_of(name: str) -> int | None:
         content = bundle.find_configured(name)
-        return None if content is None else bundle.token(content, key=name).id
+        return None if content is None else bundle.find_token(content, key=name).id
 
     return StockRule(
         pipeline=notes.pipeline,

@@ -232,7 +232,7 @@ def test_keys_of_rows_and_kwargs_are_kept(tmp_path: Path) -> None:
     row = message_rows.build_row([QUESTION, ANSWER], [TOOL], {"enable_thinking": False}, "a.jsonl", 7)
     call_row = message_rows.build_row(called(CALL, {**CALL, "id": 4}), None, {}, "a.jsonl", 8)
     keys = message_rows.write_lines(tmp_path / "a.jsonl", [row, call_row])
-    message_rows.write_parquet(tmp_path / "a.parquet", iter([row, call_row]), keys.schema())
+    message_rows.write_parquet(tmp_path / "a.parquet", iter([row, call_row]), keys.build_schema())
     assert list(message_rows.read_parquet(tmp_path / "a.parquet")) == [row, call_row]
     assert list(message_rows.read_lines(tmp_path / "a.jsonl")) == [row, call_row]
     first = pq.read_table(tmp_path / "a.parquet").to_pylist()[0]

@@ -56,7 +56,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
         keys = message_rows.Keys()
         for shard_keys in pool.map(lambda shard: write_lines(*shard), shards):
             keys.update(shard_keys)
-        schema = keys.schema()
+        schema = keys.build_schema()
         digests = list(pool.map(lambda shard: write_parquet(*shard), shards))
     view.digests.update(
         {_list_file_names(split)[n]: digest for (split, n), digest in zip(shards, digests, strict=True)}
@@ -139,7 +139,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
     for name in names:
         keys.update(message_rows.read_row_keys(directory / name))
     for name in names:
-        yield from message_rows.find_schema_defects(directory / name, keys.schema())
+        yield from message_rows.find_schema_defects(directory / name, keys.build_schema())
     names += [message_rows.CARD, *(message_rows.build_lines_name(split.split) for split in splits)]
     for path in sorted(digests.keys() - {*names}):
         yield f"{directory / path}: belongs to no split"
