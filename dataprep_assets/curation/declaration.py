@@ -285,7 +285,7 @@ class DuplicatesDeclaration(DeclarationModel):
         return against
 
     @model_validator(mode="after")
-    def _has_effect(self) -> Self:
+    def _require_effect(self) -> Self:
         if self.kind == "exact":
             near_keys = [n for n in ("threshold", "shingle", "permutations", "recall") if getattr(self, n) is not None]
             if near_keys:

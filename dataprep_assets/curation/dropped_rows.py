@@ -31,7 +31,7 @@ class DroppedFileRows:
     why: Sequence[str]
 
     def find_dropped(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return whether each of the given rows is dropped: shape `(rows,)`."""
+        """Return a mask of the given rows that are dropped: shape `(rows,)`."""
         return np.isin(rows, self.rows)
 
     def find_reasons(self, rows: NDArray[np.uint64]) -> list[str | None]:

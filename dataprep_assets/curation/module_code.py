@@ -21,8 +21,8 @@ from pathlib import Path
 from dataprep_assets.stores.files import digest_value, sha256_file
 
 _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-_PLATFORM = Path(__file__).resolve().parents[1]
-_LONGEST_NAME, _LONGEST_MESSAGE = 255, 300
+_OWN_PACKAGE = Path(__file__).resolve().parents[1]
+_MAX_NAME_CHARACTERS, _MAX_MESSAGE_CHARACTERS = 255, 300
 _WRITERS, _MODES = {"write_text", "write_bytes"}, set("rwxabt+")
 
 
@@ -110,7 +110,7 @@ def is_of_project(path: Path) -> bool:
     path = path.resolve()
     if {"site-packages", "dist-packages"} & {*path.parts}:
         return False
-    return not any(path.is_relative_to(folder) for folder in (*_INSTALLED, _PLATFORM))
+    return not any(path.is_relative_to(folder) for folder in (*_INSTALLED, _OWN_PACKAGE))
 
 
 def locate_in_project(error: BaseException) -> str:
@@ -127,7 +127,7 @@ def locate_in_project(error: BaseException) -> str:
 def describe_error(error: BaseException) -> str:
     """Return the class of an error, and the beginning of its message, if it has one, on one line."""
     message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message:.{_LONGEST_MESSAGE}}" if message else type(error).__name__
+    return f"{type(error).__name__}: {message:.{_MAX_MESSAGE_CHARACTERS}}" if message else type(error).__name__
 
 
 def digest_file(path: Path) -> str:
@@ -247,7 +247,7 @@ def _is_readable(path: Path) -> bool:
 
 
 def _may_be_file_name(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_NAME and text.isprintable()
+    return 0 < len(text) <= _MAX_NAME_CHARACTERS and text.isprintable()
 
 
 def _remove_docstrings(tree: ast.Module) -> None:

@@ -46,10 +46,10 @@ OTHERS = ("id", "bad")
 """Further columns that tables may have."""
 ROW_GROUP = 1 << 16
 """Rows per row group, which a reader loads at once."""
-_ARROW: Mapping[ColumnType, str] = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
+_ARROW_TYPES: Mapping[ColumnType, str] = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-_PYTHON: Mapping[ColumnType, tuple[type, ...]] = {
+_PYTHON_TYPES: Mapping[ColumnType, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
@@ -65,12 +65,12 @@ def build_schema(columns: Columns) -> "pa.Schema":
     """Return the Arrow schema of columns."""
     import pyarrow as pa
 
-    return pa.schema([pa.field(name, pa.type_for_alias(_ARROW[kind])) for name, kind in columns.items()])
+    return pa.schema([pa.field(name, pa.type_for_alias(_ARROW_TYPES[kind])) for name, kind in columns.items()])
 
 
 def has_type(value: Any, kind: ColumnType) -> bool:
     """Return whether a JSON value has a column's type and is within its range."""
-    if not isinstance(value, _PYTHON[kind]) or (isinstance(value, bool) and kind != "boolean"):
+    if not isinstance(value, _PYTHON_TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
         return False
     # The limits may be floats, with which Python compares integers exactly.
     minimum, maximum = _LIMITS.get(kind, (0, 0))

@@ -41,12 +41,12 @@ _NAMES = _POSITIONS | {
     *("storage", "view"),
 }
 """Entries and columns whose texts are names or repeat the declaration."""
-_THINGS = {"files", "folders", "shards", "cohorts", "months", "splits", "tasks", "partitions"}
+_ITEM_COUNTS = {"files", "folders", "shards", "cohorts", "months", "splits", "tasks", "partitions"}
 """Counts that are neither of people nor of documents. They do not hide the counts next to them."""
 _SIZES = {"bytes", "source_bytes", "tokens"}
 """Sizes that would reveal a small count next to them."""
 _WITHHELD = "withheld"
-_LARGEST = 4 << 20
+_MAX_FILE_BYTES = 4 << 20
 """Maximum size of the private file in bytes. A larger file is renamed, replacing the previous one, and a new one is
 started."""
 
@@ -119,7 +119,7 @@ class Privacy:
         with suppress(OSError):
             self.file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.file.parent.mkdir(mode=0o700, exist_ok=True)
-            if self.file.exists() and self.file.stat().st_size > _LARGEST:
+            if self.file.exists() and self.file.stat().st_size > _MAX_FILE_BYTES:
                 self.file.replace(self.file.with_suffix(".old"))
             with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="utf-8") as file:
                 file.write(lines)
@@ -230,7 +230,7 @@ class Privacy:
         return multiple + unit if 0 < multiple < self.below else multiple
 
     def _is_count(self, name: str, value: Any) -> bool:
-        return type(value) is int and bool(value) and name not in _POSITIONS | _THINGS
+        return type(value) is int and bool(value) and name not in _POSITIONS | _ITEM_COUNTS
 
     def _has_small(self, values: Mapping[str, Any]) -> bool:
         return any(self._is_count(name, value) and self.hides(value) for name, value in values.items())

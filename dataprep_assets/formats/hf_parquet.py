@@ -42,7 +42,7 @@ ROWS_PER_FILE, TOKENS_PER_FILE = 1 << 20, 1 << 28
 # documents applies first.
 _ROW_GROUP, _ROW_GROUP_TOKENS = 1 << 14, 1 << 23
 # Arrow list offsets are int32, which limits the tokens of one list array.
-_LONGEST = (1 << 31) - 1
+_MAX_DOCUMENT_TOKENS = (1 << 31) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,7 @@ def _write_file(
         for first_document, stop in _cut_spans(ends, *span, _ROW_GROUP, _ROW_GROUP_TOKENS):
             begin = _find_first_token(ends, first_document)
             ids = np.asarray(tokens[begin : int(ends[stop - 1])])
-            if len(ids) > _LONGEST:
+            if len(ids) > _MAX_DOCUMENT_TOKENS:
                 raise FormatError(
                     f"{split}: document {first_document} has {count_of(len(ids), 'token')}, more than a Parquet list "
                     "allows. Split the document"

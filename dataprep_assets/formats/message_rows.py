@@ -217,12 +217,12 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Keys:
     path.parent.mkdir(parents=True, exist_ok=True)
     keys = Keys()
 
-    def lines() -> Iterator[str]:
+    def format_rows() -> Iterator[str]:
         for row in rows:
             keys.add(row)
             yield _format_text(row)
 
-    json_lines.write_lines(path, lines())
+    json_lines.write_lines(path, format_rows())
     return keys
 
 

@@ -38,7 +38,7 @@ TOKEN_MASK, LENGTHS, UNPADDED = "assistant_masks", "seq_lengths", "unpadded_leng
 _TYPES = {IDS: "int32", MASK: "uint8", STARTS: "int32", TOKEN_MASK: "uint8", LENGTHS: "int32", UNPADDED: "int32"}
 _UNMASKED = (IDS, STARTS)
 _PER_SEGMENT = (STARTS, LENGTHS, UNPADDED)
-LARGEST_ID = 2**31 - 1
+MAX_ID = 2**31 - 1
 """Largest id of the int32 column `input_ids`.
 
 The offsets of a Parquet list are int32 as well, which limits the tokens of a row group.
@@ -63,8 +63,8 @@ def view_ids_as_int32(tokens: NDArray[np.uint32], location: str) -> NDArray[np.i
 
     Raises FormatError, naming the position, if an id does not fit.
     """
-    if tokens.size and int(tokens.max()) > LARGEST_ID:
-        index = int(np.argmax(tokens > LARGEST_ID))
+    if tokens.size and int(tokens.max()) > MAX_ID:
+        index = int(np.argmax(tokens > MAX_ID))
         raise FormatError(
             f"{location}: token id {tokens[index]} at position {index} does not fit int32, the type of `input_ids`. "
             "The tokenizer and its engine disagree. Rebuild `engine_certificate`"
@@ -194,9 +194,9 @@ def write_rows(
 def _build_table(block: PackedRowBlock) -> "pa.Table":
     import pyarrow as pa
 
-    if len(block.tokens) > LARGEST_ID:
+    if len(block.tokens) > MAX_ID:
         raise FormatError(
-            f"a row group can have at most {LARGEST_ID:,} tokens, not {len(block.tokens):,}. Lower `row_group_size`"
+            f"a row group can have at most {MAX_ID:,} tokens, not {len(block.tokens):,}. Lower `row_group_size`"
         )
     columns: dict[str, NDArray[Any] | None] = {IDS: block.tokens, MASK: block.mask, STARTS: block.starts}
     columns |= {UNPADDED: block.unpadded, **_derive_columns(block)}
@@ -248,7 +248,7 @@ class PackedFile:
     def _strip(self, rows: PackedRowBlock) -> PackedRowBlock:
         if not self._is_stripped or not self.is_padded:
             return rows
-        if defects := find_row_defects(rows, LARGEST_ID, untrained_allowed=True):
+        if defects := find_row_defects(rows, MAX_ID, untrained_allowed=True):
             raise FormatError(f"{self.path}: {defects[0]}. Rebuild the artifact")
         return rows.without_padding()
 
@@ -351,7 +351,7 @@ def _build_rows(table: "pa.Table", first_row: int) -> PackedRowBlock:
 
 
 def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool = False) -> list[str]:
-    """Return the defects of rows, one sentence per kind with the first row that has it; empty if there are none.
+    """Return a sentence for each kind of defect in the rows, with the first row that has it.
 
     `pack_size` is the largest number of tokens per row, or of labels if segments are padded. With `untrained_allowed`,
     sequences without trained tokens are valid. Starts are checked before the mask, because sequences are only known if

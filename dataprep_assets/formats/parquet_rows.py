@@ -87,12 +87,12 @@ def parse_schema(types: Mapping[str, str]) -> "pa.Schema":
     """Return the schema of columns with these types: `arrow.json`, a name of Arrow, or a list of either."""
     import pyarrow as pa
 
-    def kind(name: str) -> "pa.DataType":
+    def find_type(name: str) -> "pa.DataType":
         item = name.removeprefix("list<").removesuffix(">")
         value = pa.json_() if item == "arrow.json" else pa.type_for_alias(item)
         return value if item == name else pa.list_(value)
 
-    return pa.schema([(name, kind(type_name)) for name, type_name in types.items()])
+    return pa.schema([(name, find_type(type_name)) for name, type_name in types.items()])
 
 
 def to_table(columns: Mapping[str, Sequence[Any]], schema: "pa.Schema") -> "pa.Table":

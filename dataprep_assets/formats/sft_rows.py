@@ -74,13 +74,13 @@ def build_file_name(split: str, number: int, count: int) -> str:
 def _build_schema(is_packed: bool) -> "pa.Schema":
     import pyarrow as pa
 
-    def kind(name: str) -> "pa.DataType":
+    def find_type(name: str) -> "pa.DataType":
         item = name.removeprefix("list<").removesuffix(">")
         value = pa.type_for_alias(item)
         return value if item == name else pa.list_(value)
 
     types = PACKED_COLUMNS if is_packed else SEQUENCE_COLUMNS
-    return pa.schema([(name, kind(type_name)) for name, type_name in types.items()])
+    return pa.schema([(name, find_type(type_name)) for name, type_name in types.items()])
 
 
 def _build_columns(

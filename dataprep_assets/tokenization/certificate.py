@@ -84,10 +84,10 @@ _SAMPLES = (
     "aA1 " * 300,
     "\u1100\u1161\u11a8\uac01\u11a8",
 )
-_WITH_SEAMS = 4
+_APERIODIC_TEXTS = 4
 """Number of random texts with 40,000 characters and no short period. They test engines that split a long document to
 process its parts in parallel (`fastokens` from 16 KiB on)."""
-_LONG = (
+_REPEATED_UNITS = (
     ("a", 300_000),  # one word
     ("ab1", 100_000),  # words without a space between
     (" ", 300_000),  # white space, at which a pattern must look ahead
@@ -129,14 +129,14 @@ def generate_adversarial_documents(special_literals: Sequence[str] = ()) -> Iter
         text = "".join(generator.choice(alphabet) for _ in range(2000))
         yield (
             text
-            if number < 60 - _WITH_SEAMS
+            if number < 60 - _APERIODIC_TEXTS
             else "".join(text[offset:] + text[:offset] for offset in range(0, 2000, 100))
         )
     for _ in range(200):  # any code point except surrogates
         yield "".join(chr(c) for c in (generator.randrange(1, 0x110000) for _ in range(60)) if not 0xD800 <= c < 0xE000)
     for version in VERSIONS:
         yield from _generate_unicode_documents(version)
-    for unit, count in _LONG:
+    for unit, count in _REPEATED_UNITS:
         yield unit * count
 
 
@@ -323,7 +323,7 @@ def compare_on_adversarial_set(
 
 
 def _read_cached_comparison(key: str) -> Comparison | None:
-    """Return the cached comparison under a key; None if there is none."""
+    """Return the cached comparison under a key; None if the key is not in the cache."""
     value = read_cached("adversarial", key, dict[str, dict[str, NonNegativeInt]])
     if value is None or value.keys() != {"compared", "differing"}:
         return None

@@ -68,7 +68,7 @@ _TEXTS = (
 _USER_DEFINED, _ADDED_TYPES = 4, (2, 3, 4)
 """Types of SentencePiece's pieces: user-defined, and all types that are not parts of words (unknown, control,
 user-defined)."""
-_NOT_KEPT = frozenset(
+_DROPPED_SETTINGS = frozenset(
     {"tokenizer_class", "auto_map", "sp_model_kwargs", "legacy", "add_prefix_space", "tokenizer_file"}
 )
 """Settings of a tokenizer class that do not apply to a converted tokenizer."""
@@ -205,7 +205,7 @@ def _write_conversion(staging: Path, pattern: str | None) -> None:
     folder = staging / ORIGINAL
     original = find_original(folder, pattern)
     assert original is not None
-    settings = {name: value for name, value in read_settings(folder).values.items() if name not in _NOT_KEPT}
+    settings = {name: value for name, value in read_settings(folder).values.items() if name not in _DROPPED_SETTINGS}
     settings[DECODER] = {
         number: {name: value for name, value in token.items() if name != "from_file"}
         for number, token in (settings.get(DECODER) or {}).items()
@@ -343,7 +343,7 @@ _CONVERTERS: dict[Form, tuple[Callable[[Original], _Candidate], ...]] = {
 
 
 def _find_splitting_expression(text: str) -> str | None:
-    """Return the expression of a `tokenizer.json` that splits text before its byte-level BPE; None if it has none."""
+    """Return the expression by which a `tokenizer.json` splits text before byte-level BPE; None if there is none."""
     pre_tokenizer = orjson.loads(text).get("pre_tokenizer") or {}
     parts = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
     for part in parts:

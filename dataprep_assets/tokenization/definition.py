@@ -30,10 +30,12 @@ _BYTE_NAMES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _BETWEEN_BYTE_NAMES = r"(?<=<)(?=0x[0-9A-F]{2}>)"
 _UNKNOWN = {"WordPiece": "[UNK]", "WordLevel": "<unk>"}
 """Default unknown token by kind of model."""
-_KEEPING = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "ByteLevel", "Strip", "Sequence"})
+_KEEPING_NORMALIZERS = frozenset(
+    {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "ByteLevel", "Strip", "Sequence"}
+)
 """Normalizers that remove no characters except white space."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-_UNCHANGING = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Sequence"})
+_FORM_NORMALIZERS = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Sequence"})
 """Normalizers that change at most the Unicode form of a character."""
 _SECRET = secrets.token_hex(16)
 """Prefix for the names of entries that no text may reach. It is random per process, so that no text can contain it. No
@@ -116,7 +118,7 @@ class _Model:
 
     @property
     def unknown_id(self) -> int | None:
-        """The id of the model's unknown token; None if it has none."""
+        """The id of the model's unknown token; None if the model has no such token."""
         if self.kind == "Unigram":
             token_id: int | None = self.value.get("unk_id")
             return token_id
@@ -295,7 +297,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _find_defect(value: Mapping[str, Any]) -> str | None:
-    """Return a description of a part with a wrong type or beyond the limits; None if there is none."""
+    """Return a description of a part with a wrong type or beyond the limits; None if all parts are valid."""
     model, added = value["model"], value.get("added_tokens")
     if not isinstance(model, dict):
         return "`model` is not an object"
@@ -364,7 +366,7 @@ def _may_change(part: Mapping[str, Any]) -> bool:
         # replacing a space with a visible sign is not a change, because the decoder reverts it
         pattern, sign = (part.get("pattern") or {}).get("String"), str(part.get("content") or "")
         return pattern != " " or not sign or sign.isspace()
-    return part.get("type") not in _UNCHANGING
+    return part.get("type") not in _FORM_NORMALIZERS
 
 
 def _may_remove(part: Mapping[str, Any]) -> bool:
@@ -374,7 +376,7 @@ def _may_remove(part: Mapping[str, Any]) -> bool:
     if "normalizers" in part or "pretokenizers" in part:
         return False
     is_splitter = "behavior" in part or part.get("type") in _SPLITTERS
-    return part.get("behavior") == "Removed" if is_splitter else part.get("type") not in _KEEPING
+    return part.get("behavior") == "Removed" if is_splitter else part.get("type") not in _KEEPING_NORMALIZERS
 
 
 _SPLITTERS = frozenset({"Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Metaspace", "Digits", "UnicodeScripts"})

@@ -128,7 +128,7 @@ def _locate_cache_file(kind: str, key: str) -> Path | None:
 
 
 def read_cached(kind: str, key: str, schema: type[T]) -> T | None:
-    """Return the cached value under a key; None if there is none or it does not have the type `schema`."""
+    """Return the cached value under a key; None if it does not exist or does not have the type `schema`."""
     path = _locate_cache_file(kind, key)
     return None if path is None else read_state(path, schema)
 
@@ -184,7 +184,7 @@ def try_in_process(bundle: TokenizerBundle, engine: str = ReferenceEngine.name) 
 
 @lru_cache(maxsize=8)
 def _find_refusal(directory: Path, _digest: str, engine: str) -> str | None:
-    """Return the defect that the process finds; None if there is none. Cached, because it may take a minute."""
+    """Return the defect that the process finds, or None. Cached, because the process may take a minute."""
     threads = ("RAYON_NUM_THREADS", "FASTOKENS_BPE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     code, reason = run_limited(
         __name__,
@@ -215,7 +215,7 @@ def main(directory: str, engine: str, memory_bytes: int, cpu_seconds: int) -> No
 
 
 def _find_defect(bundle: TokenizerBundle, name: str) -> str | None:
-    """Return the defect of the tokenizer in an engine; None if there is none."""
+    """Return the first defect of a tokenizer in the engine with this name; None without defects."""
     definition = bundle.definition
     readings = _READINGS[:1] if definition.refusal or definition.as_text == definition.text else _READINGS
     try:
@@ -233,7 +233,7 @@ def _load_engine(name: str, bundle: TokenizerBundle, reading: SpecialTokens) -> 
 
 
 def _find_id_defect(engine: Engine) -> str | None:
-    """Return the defect of an engine's ids; None if there is none."""
+    """Return the first defect in an engine's ids for `_TEXTS`; None without defects."""
     for text in _TEXTS:
         try:
             (ids, _), (second_ids, _) = engine.encode([text]), engine.encode([text])

@@ -84,7 +84,7 @@ def _is_installed(name: str) -> bool:
 
 
 def find_original(folder: Path, pattern: str | None = None) -> Original | None:
-    """Return the tokenizer in a folder without a `tokenizer.json`; None if there is none.
+    """Return the tokenizer in a folder without a `tokenizer.json`; None if the folder has no tokenizer.
 
     Args:
         folder: The folder.

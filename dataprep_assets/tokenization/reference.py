@@ -136,11 +136,11 @@ class Reference(Protocol):
 
 def load_reference(tokenizer_json: str, *, special_as_text: bool) -> Reference:
     """Load a `tokenizer.json`. With `special_as_text`, literal special tokens are text. Raises the library's errors."""
-    kind = _Before1 if read_library_version().startswith("0.") else _From1
+    kind = _TokenizerBefore1 if read_library_version().startswith("0.") else _TokenizerFrom1
     return kind(tokenizer_json, special_as_text)
 
 
-class _Before1:
+class _TokenizerBefore1:
     """A tokenizer loaded with a version of the library before 1.0."""
 
     def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
@@ -165,7 +165,7 @@ class _Before1:
         return vocabulary
 
 
-class _From1:
+class _TokenizerFrom1:
     """A tokenizer loaded with version 1.0 of the library or later."""
 
     def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:

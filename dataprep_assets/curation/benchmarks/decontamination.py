@@ -42,7 +42,7 @@ class DeclaredSet(ReadingDeclaration):
     )
 
     @model_validator(mode="after")
-    def _is_reachable(self) -> Self:
+    def _require_reachable_file(self) -> Self:
         from dataprep_assets.curation.benchmarks.files import check_address, is_elsewhere
 
         if not is_elsewhere(self.path):
@@ -121,7 +121,7 @@ class DecontaminateDeclaration(DeclarationModel):
         return sets
 
     @model_validator(mode="after")
-    def _has_effect(self) -> Self:
+    def _require_effect(self) -> Self:
         if self.min_words < self.ngram:
             raise ValueError(
                 f"`min_words: {self.min_words}` has no effect, because a text with fewer than `ngram: {self.ngram}` "

@@ -23,7 +23,7 @@ MAX_BYTES = 16 << 20
 """Maximum size of an item. The longest items, questions about whole books, have a tenth of this size."""
 MAX_CHARACTERS = 64 << 20
 """Maximum number of characters of all items of a set. A worker needs ten bytes of memory per character for hashes."""
-_TOKENS = 10
+_MAX_CHOICES = 10
 """Maximum number of choices in a list. A longer list of texts without white space is one tokenized text."""
 _IDENTIFIER = re.compile(r"[!-~]*")
 
@@ -159,7 +159,9 @@ def _find_texts(value: Any, place: str, *, alternative: bool = False) -> Iterato
         for name, element in value.items():
             yield from _find_texts(element, f"{place}.{name}", alternative=alternative)
     elif isinstance(value, list | tuple):
-        if len(value) > _TOKENS and all(isinstance(element, str) and len(element.split()) < 2 for element in value):
+        if len(value) > _MAX_CHOICES and all(
+            isinstance(element, str) and len(element.split()) < 2 for element in value
+        ):
             yield from _find_texts(" ".join(value), place)
             return
         for element in value:

@@ -20,13 +20,13 @@ import numpy as np
 from dataprep_assets.curation.benchmarks.items import ItemText
 from dataprep_assets.curation.word_runs import WORD, HashedWords, KnownHashes, WordRuns
 
-_ANCHOR = 4
+_ANCHOR_WORDS = 4
 """Words per anchor."""
 _MAX_ITEMS_PER_ANCHOR = 64
 """Maximum number of items with the same anchor. More common anchors cause too many false candidates."""
 _INSTRUCTION, _SHARED = 0.1, 3
 """Minimum share of a set's items, and number of items, that make a text an instruction instead of a question."""
-_AROUND = 24
+_ADDITIONAL_WORDS = 24
 """Number of additional words to compare, beyond twice an item's own: letters of choices, `Question`, `Answer`."""
 
 ShortItem = tuple[ItemText, str, int, int]
@@ -113,7 +113,7 @@ class WholeItemIndex:
             words: The words of the texts.
             runs: The runs of these words.
         """
-        starts, hashes = runs.find_known_runs(_ANCHOR * WORD, self._known)
+        starts, hashes = runs.find_known_runs(_ANCHOR_WORDS * WORD, self._known)
         best: dict[int, tuple[float, int, int]] = {}
         last_offsets: dict[tuple[int, int], int] = {}
         texts, ends = runs.find_texts(starts).tolist(), runs.ends.tolist()
@@ -121,7 +121,7 @@ class WholeItemIndex:
             offset = start - (ends[text - 1] if text else 0)
             for number in self._anchors[anchor]:
                 item = self._wholes[number]
-                span = 2 * item.words + _AROUND
+                span = 2 * item.words + _ADDITIONAL_WORDS
                 # Skip an anchor within words that were already compared with this item.
                 if offset - last_offsets.get((text, number), -span) < span // 2:
                     continue
@@ -140,7 +140,7 @@ def _group_items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int], 
         for joined_text in item.joined:
             numbers_by_text[joined_text].append(number)
     texts = runs.hash_words([joined_text.split(" ") for joined_text in numbers_by_text])
-    starts, stops = texts.find_runs_of_weight(_ANCHOR * WORD)
+    starts, stops = texts.find_runs_of_weight(_ANCHOR_WORDS * WORD)
     hashes = texts.hash_runs(starts, stops).tolist()
     frequent = Counter(hashes)
     rarest: dict[int, int] = {}

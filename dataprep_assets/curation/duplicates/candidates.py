@@ -1,7 +1,7 @@
 """Search for documents of many shards that share a key, without loading all keys into memory.
 
 Each shard's table of a key is sorted by hash, so documents whose hashes are in a range are contiguous in every shard.
-The tables are joined and sorted range by range. The width of a range depends on `AT_ONCE`.
+The tables are joined and sorted range by range. The width of a range depends on `DOCUMENTS_PER_RANGE`.
 
 A document is identified by a number: `first row of its shard + its row`.
 
@@ -21,11 +21,11 @@ from dataprep_assets.curation.duplicates.signatures import SignedShard
 Nodes = NDArray[np.int64]
 """Numbers of documents."""
 
-AT_ONCE = 1 << 22
+DOCUMENTS_PER_RANGE = 1 << 22
 """Documents per range: 100 MB while they are sorted."""
-FULL = 64
+MAX_ALL_PAIRS = 64
 """Maximum number of documents in a band that are all compared with each other."""
-FIRST = 8
+FIRST_COMPARED = 8
 """In a larger band, each document is compared with this many first documents.
 
 It is also compared with documents that share two bands with it.
@@ -102,7 +102,7 @@ def group_sharing_documents(
         among: Mask of the documents to include.
     """
     # Hashes are uniformly distributed, so ranges of equal width have about the same number of documents.
-    ranges = max(1, -(-documents.compared_count // AT_ONCE))
+    ranges = max(1, -(-documents.compared_count // DOCUMENTS_PER_RANGE))
     bounds = [number * (1 << 64) // ranges for number in range(ranges + 1)]
     for low, high in pairwise(bounds):
         hashes, nodes = [], []
@@ -208,10 +208,12 @@ class CandidateOrder:
         return is_compared
 
     def select_first(self, documents: "CandidateSet", members: Nodes) -> Nodes:
-        """Return the `FIRST` documents of each split among `members`."""
+        """Return the `FIRST_COMPARED` documents of each split among `members`."""
         ordered = members[np.argsort(self.rank(members), kind="stable")]
         splits = self.split[documents.find_shards(ordered)]
-        return np.concatenate([ordered[splits == split_number][:FIRST] for split_number in np.unique(splits).tolist()])
+        return np.concatenate(
+            [ordered[splits == split_number][:FIRST_COMPARED] for split_number in np.unique(splits).tolist()]
+        )
 
 
 def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: CandidateOrder) -> NDArray[np.int64]:
@@ -219,9 +221,10 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
 
     The shape is ``(pairs, 2)``. Each pair occurs once, with the smaller number first.
 
-    For a band that more than `FULL` documents share, not all pairs are built. Each of these documents is paired with
-    the `FIRST` ones. Documents that also share the next band are paired in the same way. The pairs therefore depend
-    only on the documents and their ranks, and their number grows linearly with the number of documents.
+    For a band that more than `MAX_ALL_PAIRS` documents share, not all pairs are built. Each of these documents is
+    paired with the `FIRST_COMPARED` ones. Documents that also share the next band are paired in the same way. The pairs
+    therefore depend only on the documents and their ranks, and their number grows linearly with the number of
+    documents.
 
     Args:
         documents: All documents.
@@ -258,16 +261,16 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
 
 
 def _pair_within_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> Iterator[NDArray[np.int64]]:
-    """Yield the pairs within each run; append runs of more than `FULL` documents to `large`."""
+    """Yield the pairs within each run; append runs of more than `MAX_ALL_PAIRS` documents to `large`."""
     sizes = ends - starts
     two = starts[sizes == 2]
     yield np.column_stack([nodes[two], nodes[two + 1]])
     # All runs of one size are processed together, so that Python loops over sizes, not over runs.
-    for size in np.unique(sizes[(sizes > 2) & (sizes <= FULL)]).tolist():
+    for size in np.unique(sizes[(sizes > 2) & (sizes <= MAX_ALL_PAIRS)]).tolist():
         begin = starts[sizes == size]
         firsts, seconds = np.triu_indices(size, 1)
         yield np.column_stack([nodes[begin[:, None] + firsts].ravel(), nodes[begin[:, None] + seconds].ravel()])
-    for start, end in zip(starts[sizes > FULL].tolist(), ends[sizes > FULL].tolist(), strict=True):
+    for start, end in zip(starts[sizes > MAX_ALL_PAIRS].tolist(), ends[sizes > MAX_ALL_PAIRS].tolist(), strict=True):
         large.append(nodes[start:end])
 
 

@@ -45,7 +45,7 @@ FILES = (DIGESTS, ENDS, SHINGLES, KEY_HASHES, KEY_ROWS)
 SEED = 42
 """Seed for the permutations. A different seed would find different pairs among those below the S-curve's knee."""
 _DTYPE = np.dtype("<u8")
-_ABSENT = "duplicates: rensa is not installed. Install the extra: pip install 'dataprep-assets[duplicates]'"
+_NOT_INSTALLED = "duplicates: rensa is not installed. Install the extra: pip install 'dataprep-assets[duplicates]'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def read_library_version() -> str:
     try:
         return metadata.version("rensa")
     except metadata.PackageNotFoundError:
-        raise ConfigError(_ABSENT) from None
+        raise ConfigError(_NOT_INSTALLED) from None
 
 
 class Signer:
@@ -105,7 +105,7 @@ class Signer:
             try:
                 from rensa import RMinHash
             except ImportError as error:
-                raise ConfigError(_ABSENT) from error
+                raise ConfigError(_NOT_INSTALLED) from error
             self._minhash: Any = RMinHash
 
     def compute_shingles(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

@@ -24,19 +24,19 @@ def _load_identifier() -> Any:
             LanguageIdentifier,
         )
     except ImportError as error:
-        raise ConfigError(_ABSENT) from error
+        raise ConfigError(_NOT_INSTALLED) from error
     # Normalize scores to probabilities from 0 to 1, so that rules can compare them with a threshold.
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-_ABSENT = "tag: language: py3langid is not installed. Install the extra: pip install 'dataprep-assets[language]'"
+_NOT_INSTALLED = "tag: language: py3langid is not installed. Install the extra: pip install 'dataprep-assets[language]'"
 
 
 def _read_version() -> str:
     try:
         return f"1, py3langid {metadata.version('py3langid')}"
     except metadata.PackageNotFoundError:
-        raise ConfigError(_ABSENT) from None
+        raise ConfigError(_NOT_INSTALLED) from None
 
 
 def measure_text(text: str) -> tuple[str | None, float | None]:

@@ -68,11 +68,11 @@ class Facts(BaseModel):
 def group_by_build(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ...]]:
     """Group the artifacts that are built together, keeping their order. Most groups have one artifact."""
 
-    def group(spec: ArtifactSpec) -> object:
+    def get_group(spec: ArtifactSpec) -> object:
         return spec.partitions if spec.partitions is not None and spec.partitions.ranges is not None else spec
 
     # `groupby` joins only neighbors, which is enough because specs that share ranges are adjacent
-    return [tuple(members) for _, members in groupby(specs, key=group)]
+    return [tuple(members) for _, members in groupby(specs, key=get_group)]
 
 
 def iterate_builds(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:

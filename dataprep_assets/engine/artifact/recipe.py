@@ -26,7 +26,7 @@ class Change:
 
     Attributes:
         kind: Keyword for tables.
-        reason: One sentence.
+        reason: The difference in one sentence.
         changes: The changes to the step's version, inputs and settings; empty if only a digest differs.
         files: A line per changed source file, if the step can name them; otherwise empty.
     """

@@ -133,7 +133,7 @@ def join_counts(counts: Iterable[tuple[int, str, str]]) -> str:
 
 _PrivateFolders = tuple[Iterable[Path], str | None]
 """Folders that must be private, and DAGSTER_HOME if it is set."""
-_HOLDS_RUNS = ("storage", "history", "runs", "event_logs", "schedules")
+_RUN_ENTRIES = ("storage", "history", "runs", "event_logs", "schedules")
 """Entries that show that DAGSTER_HOME contains runs; a folder with only settings need not be private."""
 
 
@@ -205,7 +205,7 @@ def permissions_private(folders: Iterable[Path], home: str | None = None) -> Fin
 def _open_home(home: str | None) -> Iterator[Row]:
     """Yield a row for Dagster's folder if it contains runs and other users can open it."""
     folder = Path(home) if home else None
-    if folder is None or not any((folder / name).exists() for name in _HOLDS_RUNS) or is_in_closed_folder(folder):
+    if folder is None or not any((folder / name).exists() for name in _RUN_ENTRIES) or is_in_closed_folder(folder):
         return
     yield {"folder": str(folder), "open_paths": 1, "permissions": f"{folder.stat().st_mode & OTHERS:04o}"}
 

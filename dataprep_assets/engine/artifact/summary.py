@@ -148,7 +148,7 @@ def _describe_removal(dataset: Dataset, store: ArtifactStore, losses: LossTable)
 
 
 def read_current_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
-    """Return the counts of the last complete run; None if there are none."""
+    """Return the counts of the last complete run; None if there was no complete run."""
     with suppress(DataprepError):  # a damaged artifact is no error here, because the run rebuilds it
         return dataset.read_last_counts(store)
     return None
@@ -161,7 +161,9 @@ def _describe_changes(dataset: Dataset, store: ArtifactStore, previous_counts: D
     old, new = ({split.split: split for split in counts.splits} for counts in (previous_counts, now))
     noun = f"{dataset.document_noun}s"
     lines = [
-        line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), privacy, noun)
+        line
+        for name in {**old, **new}
+        for line in _describe_split_change(name, old.get(name), new.get(name), privacy, noun)
     ]
     since = "since the last complete run"
     if not privacy.closed:
@@ -173,7 +175,7 @@ def _describe_changes(dataset: Dataset, store: ArtifactStore, previous_counts: D
         yield f"  and {count_of(len(lines) - _CHANGES_SHOWN, 'more split')}"
 
 
-def _split_change(
+def _describe_split_change(
     name: str, old: SplitCounts | None, new: SplitCounts | None, privacy: Privacy, documents: str
 ) -> Iterator[str]:
     """Yield a line if the counts of a split changed. `documents` is the plural noun for the dataset's documents."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 VERSION = 8
 DATA_CARD, PAGE = "data_card", "dataset_card.md"
-_TODO = "Rebuild data_card with `dataprep run`"
+_REMEDY = "Rebuild data_card with `dataprep run`"
 
 
 class CardFacts(Facts):
@@ -219,7 +219,7 @@ def _compare_card_with_receipts(card: _OpenedCard) -> Finding:
             *count_defects,
         ],
         f"{count_of(lines, 'line matches', 'lines match')} the receipts.",
-        _TODO,
+        _REMEDY,
     )
 
 

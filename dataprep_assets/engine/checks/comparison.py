@@ -85,7 +85,7 @@ def compare_files(rebuilt_path: Path, stored_path: Path, names: Sequence[str]) -
 
 
 def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
-    """Return the first difference between two files; None if there is none."""
+    """Return a sentence about the first difference between two files; None if they are equal."""
     if cmp(rebuilt_path, stored_path, shallow=False):
         return None
     if rebuilt_path.suffix == ".parquet":

@@ -142,7 +142,7 @@ def read_results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, Unpassed
 
 
 def find_oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
-    """Return the time of the oldest current result, in seconds since 1970; None if there is none."""
+    """Return the time of the oldest current result, in seconds since 1970; None without results."""
     return min((verdict.at for verdict in read_known_results(spec, store, spec.slots(store)).values()), default=None)
 
 

@@ -67,7 +67,7 @@ class LockDifference:
     def to_json(self, privacy: Privacy = OPEN) -> dict[str, Any]:
         """Return the differences as plain builtins, with counts in their public form."""
 
-        def counts(counts: LockCounts | None) -> dict[str, Any] | None:
+        def format_counts(counts: LockCounts | None) -> dict[str, Any] | None:
             return None if counts is None else privacy.public_row(asdict(counts))
 
         return {
@@ -82,7 +82,13 @@ class LockDifference:
                 for split, sides in self.totals.items()
             },
             "files": [
-                {"split": o.split, "file": o.file, "kind": o.kind, "before": counts(o.before), "after": counts(o.after)}
+                {
+                    "split": o.split,
+                    "file": o.file,
+                    "kind": o.kind,
+                    "before": format_counts(o.before),
+                    "after": format_counts(o.after),
+                }
                 for o in self.files
             ],
             "artifacts": {

@@ -38,7 +38,7 @@ LOCK = "dataset.lock"
 SCHEMA = 2
 _FILE_NAME = re.compile(r"[./]")
 """Matches file names. Names without `.` and `/` (`tokenizer`, `listing`) reveal nothing and are not hidden."""
-_UNRELATED = ("dataprep-assets", "python")
+_UNRELATED_PACKAGES = ("dataprep-assets", "python")
 """Versions in a receipt that do not affect bytes. A change to this package that affects bytes changes a step's
 version."""
 
@@ -110,7 +110,7 @@ class LockEntry(RecipeInputs):
                 name: version
                 for name, version in receipt.measured.get("versions", {}).items()
                 # a library that was not installed cannot have affected the bytes
-                if name not in _UNRELATED and version != "not installed"
+                if name not in _UNRELATED_PACKAGES and version != "not installed"
             },
             counts=None
             if ledger is None

@@ -67,11 +67,11 @@ class FileFacts:
     """Facts about the files of a partition.
 
     Attributes:
-        receipt: Its receipt; None if there is none.
-        unreadable: Reason why its receipt cannot be read.
-        recipe: Its current recipe; None if unknown.
-        refused: Reason why it has no recipe although its inputs exist.
-        defects: Differences between its files and the receipt; empty until the files are read.
+        receipt: Receipt of the partition; None if it does not exist.
+        unreadable: Reason why the receipt cannot be read.
+        recipe: Current recipe of the partition; None if unknown.
+        refused: Reason why there is no recipe although the inputs exist.
+        defects: Differences between the files and the receipt; empty until the files are read.
     """
 
     receipt: Receipt | None = None

@@ -80,7 +80,7 @@ def find_sharing_artifacts(
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldRetractions:
+class RemainingRetractions:
     """Finished partitions with documents that another dataset has retracted.
 
     Attributes:
@@ -108,11 +108,11 @@ def count_retracted_documents(specs: Sequence[ArtifactSpec], store: ArtifactStor
     return {file: drop_count for file, drop_count in drop_counts.items() if drop_count}
 
 
-def find_held_retractions(
+def find_remaining_retractions(
     dataset: str,
     retracted_counts: Mapping[str, int],
     other_datasets: Iterable[tuple[Sequence[ArtifactSpec], ArtifactStore]],
-) -> Iterator[HeldRetractions]:
+) -> Iterator[RemainingRetractions]:
     """Yield the artifacts of other datasets that still contain retracted documents according to their receipts.
 
     Args:
@@ -127,7 +127,7 @@ def find_held_retractions(
             retracted_files = {file for file, count in retracted_counts.items() if drop_counts.get(file, 0) < count}
             holding_count = sum(not retracted_files.isdisjoint(list_source_digests(receipt)) for receipt in receipts)
             if holding_count:
-                yield HeldRetractions(
+                yield RemainingRetractions(
                     dataset=spec.declaration.dataset,
                     artifact=spec.name,
                     partitions=holding_count,

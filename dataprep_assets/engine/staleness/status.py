@@ -289,7 +289,7 @@ class _Survey:
 
 
 def _build_input_facts(cause: Decision | None) -> dict[str, Any]:
-    """Return the fields of `PartitionFacts` about a stale input; empty if there is none."""
+    """Return the fields of `PartitionFacts` about a stale input; empty if no input is stale."""
     if cause is None:
         return {}
     return {"stale_input": cause.name, "missing_input": cause.kind == MISSING, "input_causes": cause.causes}

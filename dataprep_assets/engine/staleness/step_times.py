@@ -25,7 +25,7 @@ KEPT_BUILDS = 3
 """Number of builds to keep per step and size. It is small, so that estimates adapt to changes to the machine."""
 RUN = "run"
 """Name under which the time of a run without its steps is stored, with size 1."""
-_SIMILAR = 1.5
+_MAX_SIMILAR_RATIO = 1.5
 """Maximum ratio of two sizes that are similar."""
 _FIXED_SECONDS = 0.3
 """Time of a step that reads almost nothing: its start, records and checks (0.1 to 0.6 s)."""
@@ -99,7 +99,7 @@ def _append_build(builds: list[Build], build: Build) -> None:
 
 
 def _is_similar_size(size: float, other_size: float) -> bool:
-    return max(size, other_size) <= _SIMILAR * min(size, other_size)
+    return max(size, other_size) <= _MAX_SIMILAR_RATIO * min(size, other_size)
 
 
 def estimate_seconds(builds: Sequence[Build], size: float | None) -> TimeRange:
@@ -149,7 +149,7 @@ def build_size_function(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> 
             readings = spec.reads(store, [key for _, key in slots]) if spec.reads is not None else ()
             source_bytes |= {slot: one.source_bytes for slot, one in zip(slots, readings, strict=True)}
 
-    def size(spec: ArtifactSpec, partitions: Sequence[str | None]) -> float | None:
+    def measure_size(spec: ArtifactSpec, partitions: Sequence[str | None]) -> float | None:
         try:
             slots = {
                 slot
@@ -160,7 +160,7 @@ def build_size_function(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> 
             return None
         return sum(source_bytes.get(slot, 1) for slot in slots) or 1.0
 
-    return size
+    return measure_size
 
 
 def _list_planned_partitions(spec: ArtifactSpec, store: ArtifactStore) -> Iterable[tuple[Partitions, str]]:

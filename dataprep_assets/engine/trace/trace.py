@@ -15,7 +15,7 @@ from typing import Any
 from dataprep_assets.engine.trace.place import TokenRange
 from dataprep_assets.errors import ConfigError, count_of
 
-_WHERE = frozenset({"split", "shard", "file", "sample", "message"})
+_RESTRICTING_FIELDS = frozenset({"split", "shard", "file", "sample", "message"})
 """Fields of a query that restrict it; every other field is a kind of query."""
 _MAX_SHOWN = 400
 """Maximum length of a document's text in the output, in characters; JSON has the whole text."""
@@ -63,7 +63,9 @@ class TraceQuery:
 
     def __post_init__(self) -> None:
         is_part = self.view is not None or self.packed_row is not None
-        field_names = [f.name for f in fields(self) if f.name not in _WHERE and not (is_part and f.name == "token")]
+        field_names = [
+            f.name for f in fields(self) if f.name not in _RESTRICTING_FIELDS and not (is_part and f.name == "token")
+        ]
         if len(set_names := [name for name in field_names if getattr(self, name) is not None]) != 1:
             names = ["text (--text-file)" if field_name == "text" else field_name for field_name in field_names]
             raise ConfigError(
@@ -82,7 +84,9 @@ class TraceQuery:
     @property
     def field(self) -> str:
         """The name of the field that identifies the documents."""
-        names = [f.name for f in fields(self) if f.name not in _WHERE and getattr(self, f.name) is not None]
+        names = [
+            f.name for f in fields(self) if f.name not in _RESTRICTING_FIELDS and getattr(self, f.name) is not None
+        ]
         return next((name for name in names if name != "token"), names[0])
 
     def refuse_messages(self) -> None:

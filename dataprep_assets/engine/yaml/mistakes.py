@@ -594,11 +594,11 @@ def _render_template(text: str, scope: Mapping[str, Any]) -> Any:
 
     expressed: list[Any] = []
 
-    def expression(value: Any) -> Any:
+    def note_value(value: Any) -> Any:
         expressed.append(value)
         return value
 
-    jinja = _build_environment(text, expression)
+    jinja = _build_environment(text, note_value)
     outcome = jinja.from_string(text).render(scope)
     match jinja.parse(text).body:
         case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
@@ -643,7 +643,7 @@ def _find_unset_variables(tree: "nodes.Template") -> Sequence[str]:
     """Return the unset environment variables that a template uses inside a text, or without a default (`env('X')`)."""
     from jinja2 import nodes
 
-    def variable(node: nodes.Node, name: object) -> list[str]:
+    def find_unset(node: nodes.Node, name: object) -> list[str]:
         if isinstance(node, nodes.Name) and node.name == "env" and isinstance(name, str) and name not in os.environ:
             return [name]
         return []
@@ -655,9 +655,9 @@ def _find_unset_variables(tree: "nodes.Template") -> Sequence[str]:
             n
             for output_node in outputs
             if isinstance(output_node, nodes.Getattr)
-            for n in variable(output_node.node, output_node.attr)
+            for n in find_unset(output_node.node, output_node.attr)
         ]
     for call in tree.find_all(nodes.Call):
         if len(call.args) == 1 and not call.kwargs and isinstance(call.args[0], nodes.Const):
-            names += variable(call.node, call.args[0].value)
+            names += find_unset(call.node, call.args[0].value)
     return names

@@ -31,7 +31,7 @@ OPTIONS = "group_size:1,zstd:3"
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
-_ABSENT = (
+_NOT_INSTALLED = (
     "ArrayRecord files need the array_record package, which is not installed. Install the extra: "
     "pip install 'dataprep-assets[array_record]'"
 )
@@ -40,14 +40,14 @@ _ABSENT = (
 def require() -> None:
     """Raise ConfigError if the package is not installed."""
     if find_spec("array_record") is None:
-        raise ConfigError(_ABSENT)
+        raise ConfigError(_NOT_INSTALLED)
 
 
 def _import_package() -> Any:
     try:
         from array_record.python import array_record_module
     except ImportError as error:
-        raise ConfigError(_ABSENT) from error
+        raise ConfigError(_NOT_INSTALLED) from error
     return array_record_module
 
 

@@ -41,9 +41,9 @@ _INT64_LIST = 0x1A
 
 # Values per block: few enough that its working arrays stay in a core's cache, but enough that call overhead is small.
 _BLOCK = 32_768
-_DECODED = 4 * _BLOCK
+_DECODED_BLOCK = 4 * _BLOCK
 
-_SHORT = 4
+_MAX_SHORT_BYTES = 4
 """Maximum length in bytes of a varint that fits in a 32-bit word."""
 
 
@@ -249,7 +249,7 @@ def _decode_plain_rows(
     for column in columns:
         length = column.length or 0
         values = columns_by_name[column.name] = np.empty((len(payloads), length), DTYPES[column.dtype])
-        step = max(1, _DECODED // length)
+        step = max(1, _DECODED_BLOCK // length)
         for start in range(0, len(payloads), step):
             ranges = [lists[column.name] for lists in lists_of_rows[start : start + step]]
             parts = [memoryview(p)[a:b] for p, (a, b) in zip(payloads[start : start + step], ranges, strict=True)]
@@ -406,7 +406,7 @@ def _unpack(payload: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
     """
     is_continued = payload >= 0x80
     longest = _measure_longest(is_continued)
-    if longest > _SHORT:
+    if longest > _MAX_SHORT_BYTES:
         return _unpack_long(payload, name)
     return payload if longest == 1 else _unpack_short(payload, np.flatnonzero(~is_continued), longest)
 
@@ -423,16 +423,16 @@ def _unpack_equal_rows(payload: npt.NDArray[np.uint8], sizes: list[int], length:
     ends = np.flatnonzero(~is_continued)
     # The rows match if each row ends at every `length`-th varint.
     even = ends.size == len(sizes) * length and np.array_equal(ends[length - 1 :: length] + 1, np.cumsum(sizes))
-    return _unpack_short(payload, ends, longest) if even and longest <= _SHORT else None
+    return _unpack_short(payload, ends, longest) if even and longest <= _MAX_SHORT_BYTES else None
 
 
 def _measure_longest(continues: npt.NDArray[np.bool_]) -> int:
-    """Return the length in bytes of the longest varint, or `_SHORT` + 1 for any longer one.
+    """Return the length in bytes of the longest varint, or `_MAX_SHORT_BYTES` + 1 for any longer one.
 
     ``continues`` marks the bytes that another byte follows.
     """
     longest, run = 1, continues
-    while longest <= _SHORT and run.any():
+    while longest <= _MAX_SHORT_BYTES and run.any():
         # `run[i]` is true if byte i and the next `longest` - 1 bytes are continuation bytes, so the varint is longer.
         longest, run = longest + 1, run[1:] & continues[:-longest]
     return longest

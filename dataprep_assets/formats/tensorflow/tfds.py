@@ -42,7 +42,7 @@ _DECIMAL = re.compile(r"-?[0-9]+")
 _FEATURES_DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
 _SPLIT_FIELDS = frozenset({"filepathTemplate", "name", "numBytes", "shardLengths", "statistics"})
-_OUR_FIELDS = frozenset({"description", "fileFormat", "name", "splits", "version"})
+_WRITTEN_FIELDS = frozenset({"description", "fileFormat", "name", "splits", "version"})
 # Other fields of TFDS's DatasetInfo message. They do not describe the files.
 _OTHER_FIELDS = frozenset(
     {"alternativeFileFormats", "citation", "configDescription", "configName", "configTags", "dataSourceAccesses"}
@@ -185,7 +185,7 @@ def read_metadata(directory: Path) -> DatasetInfo:
     path = directory / DATASET_INFO
     with _prefix_errors(path):
         fields = _load(path)
-        if unknown := sorted(fields.keys() - _OUR_FIELDS - _OTHER_FIELDS):
+        if unknown := sorted(fields.keys() - _WRITTEN_FIELDS - _OTHER_FIELDS):
             raise FormatError(f"unknown fields {unknown}: TFDS's DatasetInfo message does not have them")
         return DatasetInfo(
             name=_read_text(fields, "name"),

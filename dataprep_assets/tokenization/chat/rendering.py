@@ -66,7 +66,7 @@ _OPEN_THOUGHT, _THOUGHT_END = "<think>", "\n</think>\n\n"
 _LOST_TOOLS, _LOST_KWARGS = f"{LOST}: tools", f"{LOST}: template_kwargs"
 AFTER_LAST = "after_last_answer"
 """Reason for leaving out messages that no answer follows."""
-_MAX_WORDS = 200
+_MAX_MESSAGE_CHARACTERS = 200
 """Maximum number of characters of a template's error message in a refusal."""
 
 
@@ -580,7 +580,7 @@ class ConversationRenderer:
                 self._form.apply_form(messages), tools, prompt=prompt, thinking=thinking, kwargs=self._kwargs
             )
         except TemplateRenderError as failure:
-            raise _ChatRefusedError("template_refused", position, str(failure)[:_MAX_WORDS]) from failure
+            raise _ChatRefusedError("template_refused", position, str(failure)[:_MAX_MESSAGE_CHARACTERS]) from failure
         self._rendered += len(text) + _MESSAGE_COST * len(messages)
         return _remove_marks(text) if self._is_marked else (text, [])
 
@@ -639,7 +639,7 @@ def _begins_at_cut(text: str, cut_position: int, message: dict[str, Any]) -> boo
 
 
 def _is_restorable(text: str, mark: str) -> bool:
-    """Return whether every build_placeholder is intact. A template may cut or escape its input."""
+    """Return whether every placeholder is intact. A template may cut or escape its input."""
     parts = text.split(mark)
     # a number must be between two marks, and no mark may be escaped by `tojson`
     return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()

@@ -226,7 +226,7 @@ def remove_template_keys(counts: Mapping[str, int], template: str) -> dict[str, 
 
 
 def find_unsupported_field(message: Mapping[str, Any]) -> str | None:
-    """Return the reason for refusing a message with a field that changes its meaning; None if there is none."""
+    """Return the reason for refusing a message with a field that changes its meaning; None if it has no such field."""
     if _UNSUPPORTED_MESSAGE_KEYS.isdisjoint(message):
         return None
     return next((f"{UNSUPPORTED}: {key}" for key in sorted(_UNSUPPORTED_MESSAGE_KEYS) if message.get(key)), None)
@@ -240,7 +240,7 @@ def _is_declared(key: str, row: Mapping[str, Any], fields: ConversationFields) -
 
 
 def _find_unsupported_field(row: Mapping[str, Any]) -> str | None:
-    """Return the reason for refusing a row because of a field, in any form; None if there is none."""
+    """Return the reason for refusing a row of any form because of a field; None if its fields are acceptable."""
     for key in sorted(_UNSUPPORTED_ROW_KEYS.intersection(row)):
         value = row[key]
         # `auto` is the default of models, so it does not change the meaning of a row
@@ -290,7 +290,7 @@ def _recognize_form(row: Mapping[str, Any], fields: ConversationFields, row_mess
 
 
 def _parse_message_list(row: Mapping[str, Any], fields: ConversationFields) -> list[Any]:
-    """Return the list in the field of messages or in ShareGPT's field, parsed if it is JSON; empty if there is none."""
+    """Return the list in the field of messages or in ShareGPT's field, parsed if it is JSON; empty without a list."""
     value = value_at(row, fields.messages)
     if value is None and fields.messages == _MESSAGES:
         value = row.get(_CONVERSATIONS)
