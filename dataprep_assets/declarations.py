@@ -252,7 +252,7 @@ def _needs_dagster(document: Document, dataset_class: "type[Dataset]") -> bool:
         not document.type.startswith(_OURS)
         or not document.keys <= {"type", "attributes"}
         or "automation" in document.attributes
-        or has_templates(document.attributes, dataset_class.own_templates(document.attributes))
+        or has_templates(document.attributes, dataset_class.list_own_templates(document.attributes))
         or has_dates(document.attributes)
     )
 

@@ -12,7 +12,7 @@ import dagster as dg
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, asset_path
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, build_asset_path
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.checks import build_check_evaluation, examine_artifact
 from dataprep_assets.orchestration.component import DatasetComponent
@@ -85,7 +85,7 @@ class Project:
 
     def key(self, name: str, split: str | None = None) -> dg.AssetKey:
         """The key of one of its assets."""
-        return dg.AssetKey(asset_path(self.corpus.dataset, name, split))
+        return dg.AssetKey(build_asset_path(self.corpus.dataset, name, split))
 
     @property
     def definitions(self) -> dg.Definitions:

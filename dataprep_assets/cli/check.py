@@ -20,7 +20,7 @@ def _boundary_lines(files: Collection[Path]) -> Iterator[str]:
     names = [name for name, path in project.load_declarations().files.items() if path in files]
     for dataset in project.current_project().load_all(names):
         with suppress(DataprepError):  # the error is reported as a mistake
-            if line := dataset.boundary_line():
+            if line := dataset.describe_boundaries():
                 yield f"{dataset.declaration.dataset}: {line}"
 
 

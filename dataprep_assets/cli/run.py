@@ -320,7 +320,7 @@ def _end_failed_run(dataset: "OpenDataset", result: "RunResult", steps: "Steps")
         *describe_failed_end(component, store, current_partitions, width or LAYOUT_COLUMNS),
     ]
     _print_sections(name, [Section(lines=lines)], width, max_rows=MAX_LINES // 2)
-    project.print_unless_private(component.standing_lines(store), f"{name}: the previous run remains valid")
+    project.print_unless_private(component.describe_state(store), f"{name}: the previous run remains valid")
 
 
 def _print_next(dataset: "OpenDataset", result: "RunResult", part: str = "") -> None:

@@ -128,7 +128,7 @@ def _to_json(dataset: "OpenDataset", rows: Sequence[_ArtifactRow]) -> dict[str, 
     component = dataset.component
     try:
         # hidden for private data, because the lines contain counts
-        lines = [*component.summary(dataset.store), *component.trainer_lines(dataset.store)]
+        lines = [*component.summary(dataset.store), *component.describe_trainers(dataset.store)]
         summary = None if project.current_privacy().closed else [line for line in lines if line]
     except DataprepError:  # the dataset is not finished
         summary = None

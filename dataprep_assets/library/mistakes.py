@@ -104,7 +104,7 @@ def find_dataset_mistakes(
         *_engine_remarks(component),
         *_storage_remarks(project, component),
         *_pending_remarks(project, component),
-        *(component.trial_remarks() if tried else ()),
+        *(component.find_trial_remarks() if tried else ()),
     )
     (document, *_) = read_documents(path)
     # leave out hints for keys with a certain mistake
@@ -187,7 +187,7 @@ def _input_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remar
             yield from _wrong_kind_remarks(project, source)
             yield from _cycle_remarks(project, component, source)
             for input_dataset in project.load_all([name]):
-                yield from component.remarks_on(input_dataset)
+                yield from component.find_source_remarks(input_dataset)
             continue
         nearest_name = find_nearest(name, names)
         sentence = f"`{'.'.join(source.keys)}`: unknown dataset {name}; " + (

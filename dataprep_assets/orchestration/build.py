@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from dataprep_assets.engine.artifact.build import build_order, find_ancestors, group_by_build
+from dataprep_assets.engine.artifact.build import find_ancestors, group_by_build, iterate_builds
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import NO_RETRACTED
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, DAMAGED, Action
@@ -175,7 +175,7 @@ def _build_step(
         hold_run_lock_until_exit(context)
         store = declaration.store(storage)
         with private_files(declaration.sensitive), convert_errors(members[0], store):
-            for spec, partitions in build_order(members, store):
+            for spec, partitions in iterate_builds(members, store):
                 selected = partitions if spec not in only else [key for key in partitions if key in only[spec]]
                 if selected or spec.partitions is None:
                     try:

@@ -254,7 +254,7 @@ class DatasetComponent(Dataset, dg.Component):
         yaml_path = Path(context.path) / "defs.yaml"
         scope = context.resolution_context.scope
         component = cls.from_attributes(
-            render_templates(raw_attributes, scope, yaml_path, cls.own_templates(raw_attributes)), yaml_path
+            render_templates(raw_attributes, scope, yaml_path, cls.list_own_templates(raw_attributes)), yaml_path
         )
         if component.declaration.automation is not None:
             check_crons(component.declaration.automation, yaml_path)

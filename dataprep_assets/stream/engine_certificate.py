@@ -35,8 +35,8 @@ from dataprep_assets.tokenization.bundle import TOKENIZER, SpecialToken, Tokeniz
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
     Certificate,
-    adversarial_comparison,
     certify,
+    compare_on_adversarial_set,
     refuse_engine,
     refuses_all,
 )
@@ -44,10 +44,10 @@ from dataprep_assets.tokenization.engines import (
     FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
-    installed_version,
+    find_installed_version,
     try_in_process,
 )
-from dataprep_assets.tokenization.reference import SETTING, library_version
+from dataprep_assets.tokenization.reference import SETTING, read_library_version
 from dataprep_assets.tokenization.settings import CONFIG, RECORD
 
 
@@ -60,9 +60,9 @@ def engine_unchanged(
         "special-token mode": (certificate.special_tokens, special_tokens),
         f"{certificate.engine} version": (
             certificate.engine_version,
-            installed_version(certificate.engine) or "not installed",
+            find_installed_version(certificate.engine) or "not installed",
         ),
-        "tokenizers version": (certificate.reference_version, library_version()),
+        "tokenizers version": (certificate.reference_version, read_library_version()),
         "Unicode tables of tokenizers": (dict(certificate.reference_tables), bundle.reference_tables),
         "Unicode version": (certificate.unicode_version, unicodedata.unidata_version),
     }
@@ -398,7 +398,7 @@ def _certify_fast_engine(
     """Certify the fast engine on the adversarial set and the sample."""
     try_in_process(bundle, FastokensEngine.name)
     engine, reference = FastokensEngine(bundle, mode), ReferenceEngine(bundle, mode)
-    adversarial = adversarial_comparison(bundle, mode, engine, reference)
+    adversarial = compare_on_adversarial_set(bundle, mode, engine, reference)
     return certify(bundle, mode, engine, sample(), reference=reference, adversarial=adversarial)
 
 
@@ -460,7 +460,7 @@ def _open_certificate(engine: CertifiedEngine, store: ArtifactStore, _: Sequence
 
 def _separator_ends_documents(certificate: _OpenedCertificate) -> Finding:
     assert certificate.engine.separator is not None
-    separator = certificate.bundle.separator(certificate.engine.separator, certificate.engine.special_tokens)
+    separator = certificate.bundle.choose_separator(certificate.engine.separator, certificate.engine.special_tokens)
     return separator_ends_documents(separator, certificate.bundle)
 
 

@@ -135,7 +135,7 @@ class _CountingEncoder:
         self._limit = int(np.iinfo(self._dtype).max)
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
         self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
-        self._selection = plan.selection.for_file(part.ruled_out, part.label)
+        self._selection = plan.selection.limit_to_file(part.ruled_out, part.label)
         # One array per block, all kept until the file ends: 8 bytes per document.
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()

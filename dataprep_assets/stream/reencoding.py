@@ -37,7 +37,7 @@ from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_enc
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
-from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens, installed_version
+from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens, find_installed_version
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class IndexCheck:
         # A source that has grown has more documents than the index. The caller compares their numbers.
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         file_rows = documents.rows[:count]
-        if len(wrong_positions := np.flatnonzero(self.rows.rows(file, first, first + count) != file_rows)):
+        if len(wrong_positions := np.flatnonzero(self.rows.find_rows(file, first, first + count) != file_rows)):
             yield (
                 f"{label}: row {file_rows[wrong_positions[0]]}: {ROWS} has a different row for document "
                 f"{first + int(wrong_positions[0])}"
@@ -96,7 +96,7 @@ class _InstalledEngine:
 
 @cache
 def _load_installed_engine(name: str) -> _InstalledEngine:
-    return _InstalledEngine(name, installed_version(name) or "not installed")
+    return _InstalledEngine(name, find_installed_version(name) or "not installed")
 
 
 @fail_on_errors
@@ -353,7 +353,7 @@ def _find_differences(
 ) -> Iterator[str]:
     """Yield differences of one source file, read to its end: its wanted documents, count, digest and bad rows."""
     first_document = reading.first
-    reader, selection = part.read_records(fields), selection.for_file(part.ruled_out, part.label)
+    reader, selection = part.read_records(fields), selection.limit_to_file(part.ruled_out, part.label)
     # Remember reported documents, because a document that both engines encode must be reported only once.
     count, bad_records, reported_documents = 0, [], set[int]()
     # Without added tokens, a record without ids is no document, which only encoding shows.
@@ -389,7 +389,7 @@ def _measure_lengths(
     documents: FileDocuments, reading: _RereadFile, layout: _StreamLayout, index: IndexCheck
 ) -> NDArray[np.uint64]:
     """Return 1 for each document that has tokens, else 0; documents that the index does not contain are encoded."""
-    indexed_rows = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
+    indexed_rows = index.rows.find_rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
     has_tokens = np.isin(documents.rows, indexed_rows)
     for position in np.flatnonzero(~has_tokens).tolist():
         has_tokens[position] = len(next(layout.iterate_ids([documents.texts[position]], by_reference=True))) > 0

@@ -183,7 +183,7 @@ def _sample_documents(
         return
     for block in part.read_records(plan.fields):
         documents = FileDocuments.from_block(block, plan.ids)
-        for position in np.flatnonzero(selection.are_listed(documents)).tolist():
+        for position in np.flatnonzero(selection.find_listed(documents)).tolist():
             yield part.label, int(documents.rows[position]), documents.texts[position]
             count += 1
             if count == SAMPLED:
@@ -193,7 +193,7 @@ def _sample_documents(
 def _count_retracted_documents(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> int:
     """Return how many documents of a source file were dropped as retracted, by the ledger and by the selection."""
     part = files.get(line["file"])
-    selected = () if part is None or part.ruled_out is None else part.ruled_out.rows_of_file(part.label).why
+    selected = () if part is None or part.ruled_out is None else part.ruled_out.select_file(part.label).why
     return int(line["dropped"].get(RETRACTED, 0)) + sum(reason == RETRACTED for reason in selected)
 
 

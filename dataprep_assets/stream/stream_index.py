@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import are_listed, format_ids
+from dataprep_assets.curation.retractions import find_listed, format_ids
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.engine.trace.place import DocumentSpan
@@ -107,14 +107,14 @@ class IndexedShard:
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
         blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)
-        matches = [start + np.flatnonzero(are_listed(block, wanted_hashes)) for start, block in blocks]
+        matches = [start + np.flatnonzero(find_listed(block, wanted_hashes)) for start, block in blocks]
         return np.concatenate(matches) if matches else np.empty(0, np.intp)
 
     def hash_at(self, file: str, row: int) -> int | None:
         """Return the hash of the document from a row of a source file; None if this shard has no such document."""
         if file not in self.files:
             return None
-        document = self.rows.document(self.files.index(file), row)
+        document = self.rows.find_document(self.files.index(file), row)
         return None if document is None else int(self.hashes[document])
 
     def tokens_of(self, documents: NDArray[np.intp]) -> int:
@@ -217,7 +217,7 @@ class StreamIndex:
         if file not in self._files:
             raise NotFoundError(f"trace: unknown source file {file!r}. Available: {_shorten_names(list(self._files))}")
         for shard, number in self._files[file]:
-            if (document := shard.rows.document(number, row)) is not None:
+            if (document := shard.rows.find_document(number, row)) is not None:
                 yield shard, document
 
     def find_holders(self, file: str) -> list[IndexedShard]:
@@ -306,5 +306,5 @@ def current_retractions(store: ArtifactStore, shard: Artifact, listed_hashes: ND
     # Ids of dropped documents still count while they are listed, because the finished shard's key contains them.
     dropped_ids = np.array([int(hex_id, 16) for hex_id in facts.retracted], np.uint64)
     return format_ids(
-        np.union1d(shard_ids[are_listed(shard_ids, listed_hashes)], np.intersect1d(listed_hashes, dropped_ids))
+        np.union1d(shard_ids[find_listed(shard_ids, listed_hashes)], np.intersect1d(listed_hashes, dropped_ids))
     )

@@ -168,7 +168,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
             f"{describe_artifact(receipt)}: id {first_outside[1]} at token offset {first_outside[0]} of {TOKENS} "
             f"is not below {vocab_size} ({count_of(outside, 'such id')})"
         )
-    if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.dtype_for_vocab(vocab_size)).itemsize:
+    if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.choose_dtype(vocab_size)).itemsize:
         defects.append(
             f"{describe_artifact(receipt)}: {dtype} is too small for a vocabulary of {vocab_size}, so larger ids "
             "have wrapped around"

@@ -76,7 +76,7 @@ def document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
     files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in receipt.sources]
     has_rows_file = any(record.path == ROWS for record in receipt.files)
     return DocumentRows(
-        files, document_index.open_runs(directory / ROWS) if has_rows_file else document_index.no_runs()
+        files, document_index.open_runs(directory / ROWS) if has_rows_file else document_index.build_empty_runs()
     )
 
 

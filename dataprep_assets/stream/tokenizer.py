@@ -90,9 +90,9 @@ def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
 
 def _convert(folder: Path, pattern: str | None) -> Path | None:
     # imported here, because most tokenizers need no conversion
-    from dataprep_assets.tokenization.conversion import converted_folder
+    from dataprep_assets.tokenization.conversion import convert_folder
 
-    return converted_folder(folder, pattern)
+    return convert_folder(folder, pattern)
 
 
 def _download_original(declaration: TokenizerDeclaration) -> Path:
@@ -160,7 +160,7 @@ def find_local_tokenizer(declaration: TokenizerDeclaration, special_tokens: str)
     if not _is_at_hand(declaration):
         return None
     bundle = load_declared_tokenizer(declaration)
-    bundle.engine_json(special_tokens)
+    bundle.build_engine_json(special_tokens)
     return bundle
 
 
@@ -184,8 +184,8 @@ def describe_boundary(tokenizer: TokenizerDeclaration, *, separator: str | None,
     bundle = find_local_tokenizer(tokenizer, special_tokens)
     if bundle is None:
         return ""
-    last_token = None if separator is None else bundle.separator(separator, special_tokens)
-    first_token = bundle.bos(bos, special_tokens)
+    last_token = None if separator is None else bundle.choose_separator(separator, special_tokens)
+    first_token = bundle.choose_bos(bos, special_tokens)
     end_text, start_text = (
         "no token" if token is None else f"{token.content!r} (id {token.id})" for token in (last_token, first_token)
     )
@@ -204,7 +204,7 @@ def find_separator_remarks(
         keys: Path of the declaration's key.
     """
     try:
-        separator = bundle.separator(declared_separator, special_tokens, key=".".join(keys))
+        separator = bundle.choose_separator(declared_separator, special_tokens, key=".".join(keys))
     except TokenizerError as error:
         yield Remark(keys=keys, sentence=str(error))
         return

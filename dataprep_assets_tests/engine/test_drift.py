@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.artifact.build import build_order
+from dataprep_assets.engine.artifact.build import iterate_builds
 from dataprep_assets.engine.lock.difference import compare_locks
 from dataprep_assets.engine.lock.drift import (
     Drift,
@@ -156,7 +156,7 @@ def test_on_a_fresh_machine_what_would_differ_is_known_before_it_is_built(corpus
     found: list[Drift] = list(find_recipe_drift(specs, corpus.store, lock))
     assert found == []
     built: list[str] = []
-    for spec, partitions in build_order(specs, corpus.store):
+    for spec, partitions in iterate_builds(specs, corpus.store):
         if found := list(find_recipe_drift(specs, corpus.store, lock, [spec])):
             break
         built += build_all(specs, corpus.store, [(spec, partitions)])

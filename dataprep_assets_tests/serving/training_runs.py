@@ -390,10 +390,10 @@ class TrainingRun:
                 number = sampler.number(step) + position
                 at, sample = 0, number
                 if not indexed.blend.is_one:
-                    base = indexed.blend.base()
+                    base = indexed.blend.build_name_prefix()
                     at = int(arrays[f"{base}dataset_index.npy"][number])
                     sample = int(arrays[f"{base}dataset_sample_index.npy"][number])
-                base = indexed.blend.base(at)
+                base = indexed.blend.build_name_prefix(at)
                 row = int(arrays[f"{base}shuffle_index.npy"][sample])
                 pairs = arrays[f"{base}sample_index.npy"][row : row + 2].astype(int).tolist()
                 begins = [sum(map(len, documents[at][:document])) + offset for document, offset in pairs]

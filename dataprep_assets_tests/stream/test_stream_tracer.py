@@ -14,7 +14,7 @@ import pytest
 import zstandard
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import Retraction, add_retractions, hash_id_of
+from dataprep_assets.curation.retractions import Retraction, add_retractions, hash_id_value
 from dataprep_assets.engine.trace.place import TokenRange
 from dataprep_assets.engine.trace.trace import Trace, TraceQuery, trace_documents
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, NotFoundError
@@ -140,7 +140,7 @@ def ids_at(root: Path, place: TokenRange, split: str) -> NDArray[Any]:
 
 def test_every_document_is_at_every_place_that_is_told(built: Built) -> None:
     tracer = built.tracer()
-    separator = bundle().token(SEPARATOR, key="separator").id
+    separator = bundle().find_token(SEPARATOR, key="separator").id
     for split, documents in built.documents.items():
         expected = [[*ids, separator] for ids in reference_ids([text for _, _, text, _ in documents])]
         total = sum(map(len, expected))
@@ -261,7 +261,7 @@ def test_a_retracted_row_is_called_so(built: Built, tmp_path: Path) -> None:
     ids = corpus.document.ids(sensitive=False)
     assert ids is not None
     add_retractions(
-        tmp_path / "retracted.jsonl", ids, [Retraction(hash=hash_id_of(one, ids), given=one) for one in named]
+        tmp_path / "retracted.jsonl", ids, [Retraction(hash=hash_id_value(one, ids), given=one) for one in named]
     )
     assert not run_pipeline(corpus, root).failed
     for file, row in rows.items():

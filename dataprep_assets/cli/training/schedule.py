@@ -92,5 +92,5 @@ def command(
     elif from_step is not None:
         print(f"Dry run: revision {number} from step {from_step} was not written")
     else:
-        project.print_unless_private(component.standing_lines(store), f"{dataset}: a source has changed")
+        project.print_unless_private(component.describe_state(store), f"{dataset}: a source has changed")
     return 0

@@ -1,4 +1,4 @@
-"""Building artifacts: their order, their typed facts, and the build of one small artifact under a lock.
+"""Builds of artifacts: the build order, the typed facts, and the build of one small artifact under a lock.
 
 Shards of token bins are built in parallel parts by `pipelines/corpus/token_bins.py`.
 """
@@ -30,7 +30,7 @@ from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, cur
 #         shards: int
 #
 #     WrittenFiles(facts=CombinedBinsFacts(dtype="uint16", shards=3))
-#     CombinedBinsFacts.of(receipt).shards
+#     CombinedBinsFacts.from_receipt(receipt).shards
 #
 # The receipt stores facts as JSON under the same names. Unset fields are not written, so a fact that only some
 # artifacts have does not appear in the other receipts.
@@ -59,7 +59,7 @@ class Facts(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-# The order in which a dataset is built: one artifact after the other, inputs first.
+# The build order of a dataset: one artifact after the other, inputs first.
 #
 # Artifacts whose partitions are split into ranges (`Partitions.ranges`) are built together, range by range. An
 # artifact that streams its source then needs local files for one range only.
@@ -68,14 +68,14 @@ class Facts(BaseModel):
 def group_by_build(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ...]]:
     """Group the artifacts that are built together, keeping their order. Most groups have one artifact."""
 
-    def group(spec: ArtifactSpec) -> object:
+    def get_group(spec: ArtifactSpec) -> object:
         return spec.partitions if spec.partitions is not None and spec.partitions.ranges is not None else spec
 
     # `groupby` joins only neighbors, which is enough because specs that share ranges are adjacent
-    return [tuple(members) for _, members in groupby(specs, key=group)]
+    return [tuple(members) for _, members in groupby(specs, key=get_group)]
 
 
-def build_order(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:
+def iterate_builds(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:
     """Yield each artifact with the partitions to build (empty if unpartitioned).
 
     The order is computed lazily, because building earlier artifacts plans the partitions of later ones.
@@ -142,8 +142,8 @@ def ensure_built(
     """
     artifact = recipe.artifact
     directory = store.directory(artifact)
-    # In a bucket, first upload artifacts that were built here but not sent. The lock is taken later, because the
-    # upload would mistake our own lock for a build in progress. This check reads no files.
+    # In a bucket, this call also uploads artifacts that were built here but not uploaded yet. It comes before the
+    # lock, because the upload would mistake our own lock for a build in progress. It reads no files.
     if store.knows_digests and (kept_receipt := _find_current_receipt(recipe, store, verification)) is not None:
         return kept_receipt, True
     with staging(directory, recipe.key) as staged:

@@ -219,7 +219,7 @@ def _describe_records(run: Receipt, is_padded: bool) -> list[CardRecords]:
     facts = RunFacts.from_receipt(run)
     if facts.stage not in ("sft", "pairs"):
         return []
-    names = packed_rows.column_types(is_padded) if facts.stage == "sft" else preference_rows.COLUMN_TYPES
+    names = packed_rows.list_column_types(is_padded) if facts.stage == "sft" else preference_rows.COLUMN_TYPES
     columns = tuple(ParquetColumn(name=name, about=_ABOUT[name]) for name in names)
     return [
         CardRecords(artifact=f"{RUNS}/{facts.run_hash}", split=split, prefix=f"splits/{split}/", columns=columns)
@@ -236,7 +236,7 @@ class Blend(Dataset):
     declaration: BlendDeclaration
 
     @classmethod
-    def own_templates(cls, attributes: Any) -> Collection[Keys]:
+    def list_own_templates(cls, attributes: Any) -> Collection[Keys]:
         # a chat template is itself Jinja, but a template's path may also contain Jinja: `{{ env.TEMPLATES
         # }}/chat.jinja`
         match attributes:
@@ -257,7 +257,7 @@ class Blend(Dataset):
     def remarks(self) -> Iterator[Remark]:
         return blend_remarks(self.declaration)
 
-    def boundary_line(self) -> str:
+    def describe_boundaries(self) -> str:
         blend, options = self.declaration, self.declaration.pretrain_options
         if blend.stage != "pretrain" or blend.tokenizer is None:
             return ""
@@ -311,7 +311,7 @@ class Blend(Dataset):
             )
         return lines
 
-    def total_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_totals(self, store: ArtifactStore) -> list[str]:
         return [describe_contents(self._shard_receipts(store))] if self.declaration.stage == "sft" else []
 
     def _shard_receipts(self, store: ArtifactStore) -> list[Receipt]:
@@ -320,7 +320,7 @@ class Blend(Dataset):
         finished = store.receipts([blend.artifact(SHARDS[blend.stage].name, partition) for partition in partitions])
         return [receipt for receipt in finished if receipt is not None]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         blend = self.declaration
         lines = describe_run(store.require(blend_run(blend, store)))
         if blend.stage == "sft" and blend.sft_options.pad_to_multiple > 1:

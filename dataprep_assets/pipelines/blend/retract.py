@@ -17,7 +17,7 @@ import numpy as np
 
 from dataprep_assets.curation.documents import FileDocuments
 from dataprep_assets.curation.id_list import IdLine, match_lines, read_ids
-from dataprep_assets.curation.retractions import add_retractions, hash_id_of, read_retractions
+from dataprep_assets.curation.retractions import add_retractions, hash_id_value, read_retractions
 from dataprep_assets.engine.trace.retraction import NOT_BUILT, RetractedAmount, RetractionResult
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
@@ -152,7 +152,7 @@ class _Lookup:
                 f"line {line.line}{id_text}: {self._blend.dataset} declares no `id_field`, so its rows have no ids. "
                 "Write file:row, or the 16 hex digits of a row's hash"
             )
-        return _NamedRow(hash=hash_id_of(line.id or "", self._ids), dataset="")
+        return _NamedRow(hash=hash_id_value(line.id or "", self._ids), dataset="")
 
     def _find_at(self, line: IdLine, file: str) -> _NamedRow | None:
         # prefer the shards of the current plan, because a file of an older plan may have had other rows

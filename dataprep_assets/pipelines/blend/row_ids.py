@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import are_listed, format_ids, read_retracted_ids
+from dataprep_assets.curation.retractions import find_listed, format_ids, read_retracted_ids
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins, write_origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
@@ -126,7 +126,7 @@ def write_row_ids(folder: Path, table: Origins, retractions: RowRetractions) -> 
 def find_listed_hashes(table: Origins, retractions: RowRetractions) -> tuple[str, ...]:
     """Return the listed hashes in the lines of `row_ids.npy`, as sorted hex strings."""
     hashes = hashes_of(table)
-    return format_ids(np.unique(hashes[are_listed(hashes, retractions.hashes)]))
+    return format_ids(np.unique(hashes[find_listed(hashes, retractions.hashes)]))
 
 
 class RowIndex:
@@ -174,7 +174,7 @@ class RowIndex:
 
     def lines_with(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the numbers of the lines with one of these sorted hashes."""
-        return np.flatnonzero(are_listed(self.hashes, wanted_hashes))
+        return np.flatnonzero(find_listed(self.hashes, wanted_hashes))
 
     def hash_at(self, file: str, row: int) -> int | None:
         """Return the hash of a row of a source file; None if the shard has not read it."""

@@ -39,7 +39,7 @@ def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> Special
     options = blend.pretrain_options
     if not options.add_eos:
         return None
-    return bundle.separator(options.separator, options.special_tokens, key="pretrain.separator")
+    return bundle.choose_separator(options.separator, options.special_tokens, key="pretrain.separator")
 
 
 def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
@@ -49,9 +49,9 @@ def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken 
     """
     if not blend.pretrain_options.add_bos:
         return None
-    if not bundle.configured("bos_token"):
+    if not bundle.find_configured("bos_token"):
         raise TokenizerError(f"pretrain.add_bos: {bundle.name} has no bos_token. Remove the key")
-    return bundle.bos("auto", blend.pretrain_options.special_tokens, key="pretrain.add_bos")
+    return bundle.choose_bos("auto", blend.pretrain_options.special_tokens, key="pretrain.add_bos")
 
 
 def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: str) -> StreamPlan:

@@ -28,7 +28,7 @@ from dataprep_assets.engine.artifact.view import (
     catch_errors,
     layout_valid,
     load_view,
-    trainer_location,
+    locate_for_trainer,
     view_recipe,
 )
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, build_verdict, describe_artifact
@@ -337,7 +337,7 @@ def view_lines(blend: BlendDeclaration, store: ArtifactStore, views: Iterable[Bl
     for view in views:
         artifact = blend.artifact(view.name)
         if (receipt := store.receipt(artifact)) is not None:
-            yield from view.lines(trainer_location(store, artifact), view.facts_type.from_receipt(receipt))
+            yield from view.lines(locate_for_trainer(store, artifact), view.facts_type.from_receipt(receipt))
 
 
 # --- checks of a view

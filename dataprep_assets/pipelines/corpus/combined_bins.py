@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.retracted_leftovers import find_unplanned_retracted
-from dataprep_assets.curation.retractions import are_listed, read_retracted_ids
+from dataprep_assets.curation.retractions import find_listed, read_retracted_ids
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -343,7 +343,7 @@ class OpenedCombined(OpenedArtifact):
     @property
     def separator_id(self) -> int:
         """Id of the declared separator."""
-        return self.bundle.separator(self.corpus.document.separator, self.corpus.document.special_tokens).id
+        return self.bundle.choose_separator(self.corpus.document.separator, self.corpus.document.special_tokens).id
 
     @cached_property
     def _index(self) -> StreamIndex:
@@ -687,7 +687,7 @@ def find_retracted_corpus_artifacts(
         if facts.document_ids is None or (facts.id_field, facts.id_key) != (ids.id_field, ids.key_digest):
             return True
         shard_ids = open_ids(store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
-        return bool(are_listed(shard_ids, hashes).any())
+        return bool(find_listed(shard_ids, hashes).any())
 
     return find_unplanned_retracted(
         store,

@@ -175,7 +175,7 @@ class Corpus(Dataset):
 
         return find_corpus_remarks(self.declaration)
 
-    def boundary_line(self) -> str:
+    def describe_boundaries(self) -> str:
         policy = self.declaration.document
         return describe_boundary(
             self.declaration.tokenizer,
@@ -245,7 +245,7 @@ class Corpus(Dataset):
             lines += coverage_lines(corpus, store)
         return [*lines, *describe_literals(total, corpus.document.special_tokens)]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         return list(trainer_lines(self.declaration, store))
 
 

@@ -393,7 +393,9 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         """
         assert self.duplicates is not None
         ids = self.document.ids(sensitive=self.sensitive)
-        return self.duplicates.signing(None if ids is None else ids.key, None if ids is None else ids.key_digest)
+        return self.duplicates.build_signature_settings(
+            None if ids is None else ids.key, None if ids is None else ids.key_digest
+        )
 
     @property
     def texts_only(self) -> CarriedFields:
@@ -429,7 +431,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             return taggers
         if any(tagger.name == BENCHMARK for tagger in taggers):
             raise ConfigError(f"tag: {BENCHMARK!r} is the tagger of `decontaminate`. Set a different `name`")
-        return [*taggers, self.decontaminate.tagger(self._folder)]
+        return [*taggers, self.decontaminate.build_tagger(self._folder)]
 
     @property
     def tested_taggers(self) -> list[str]:

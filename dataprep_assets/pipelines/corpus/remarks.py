@@ -81,7 +81,7 @@ def find_corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         around = corpus.document
         yield from find_separator_remarks(bundle, around.separator, around.special_tokens, ("document", "separator"))
         try:
-            bundle.bos(around.bos, around.special_tokens)
+            bundle.choose_bos(around.bos, around.special_tokens)
         except TokenizerError as error:
             yield Remark(keys=("document", "bos"), sentence=str(error))
         try:
@@ -121,7 +121,7 @@ def _check_libraries(corpus: CorpusDeclaration) -> Iterator[Remark]:
                 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import benchmark_remarks
 
                 yield from find_benchmark_remarks(corpus)
-        if (sentence := tagger.missing_reason()) is not None:
+        if (sentence := tagger.explain_missing()) is not None:
             yield Remark(keys=("tag", index), sentence=sentence, hint=True)
     if corpus.duplicates is not None and corpus.duplicates.kind == "near":
         try:
@@ -404,7 +404,7 @@ def _check_split_lengths(
             continue
         try:
             around = 1 + (
-                bundle.bos(corpus.document.bos, corpus.document.special_tokens) is not None
+                bundle.choose_bos(corpus.document.bos, corpus.document.special_tokens) is not None
             )  # the 1 is for the separator
             engine, tokens = ReferenceEngine(bundle, corpus.document.special_tokens), 0
             for text in _read_texts(corpus, members):

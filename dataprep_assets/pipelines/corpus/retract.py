@@ -22,7 +22,7 @@ from dataprep_assets.curation.id_list import IdLine, MatchedLines, match_lines, 
 from dataprep_assets.curation.retractions import (
     add_retractions,
     format_ids,
-    hash_id_of,
+    hash_id_value,
     read_retractions,
 )
 from dataprep_assets.curation.table import read_joined_tables
@@ -116,7 +116,7 @@ class LeftOutRows:
             for tags_row in piece.filter(mask).to_pylist():
                 if tags_row["id"] is not None:
                     row = np.array([tags_row["row"]], np.uint64)
-                    reason = None if selected is None else selected.rows_of_file(tags_row["file"]).reasons(row)[0]
+                    reason = None if selected is None else selected.select_file(tags_row["file"]).find_reasons(row)[0]
                     yield LeftOutRow(hash=tags_row["id"], why=reason or NOT_BUILT)
 
     def _find_selected_rows(self, shard: str) -> DroppedRows | None:
@@ -333,7 +333,7 @@ def _find_id(
             f"line {line.line}{id_text}: {corpus.dataset} declares no `document.id_field`, so its documents have no "
             "ids. Write file:row, or the 16 hex digits of a text's hash"
         )
-    return hash_id_of(line.id or "", ids)
+    return hash_id_value(line.id or "", ids)
 
 
 def retract_documents(

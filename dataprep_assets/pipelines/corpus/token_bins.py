@@ -24,7 +24,7 @@ from dataprep_assets.engine.checks.verdicts import CheckedSpec, CheckGroup, Chec
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS
-from dataprep_assets.formats.flat_bins import dtype_for_vocab
+from dataprep_assets.formats.flat_bins import choose_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
@@ -47,7 +47,7 @@ def choose_stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> s
 
     Raises ConfigError if the declared dtype does not fit every id.
     """
-    fits = dtype_for_vocab(bundle.vocab_size)
+    fits = choose_dtype(bundle.vocab_size)
     if corpus.dtype == "auto":
         return fits
     if corpus.dtype == "uint16" and fits != "uint16":
@@ -61,14 +61,14 @@ def choose_stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> s
 def build_stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPlan:
     """Return all settings that determine the bytes of the dataset's token stream."""
     bundle = load_declared_tokenizer(corpus.tokenizer)
-    bos = bundle.bos(corpus.document.bos, corpus.document.special_tokens)
+    bos = bundle.choose_bos(corpus.document.bos, corpus.document.special_tokens)
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     return StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
         certificate=certificate.to_json(),
         special_tokens=corpus.document.special_tokens,
-        separator_id=bundle.separator(corpus.document.separator, corpus.document.special_tokens).id,
+        separator_id=bundle.choose_separator(corpus.document.separator, corpus.document.special_tokens).id,
         bos_id=bos.id if bos else None,
         dtype=choose_stream_dtype(corpus, bundle),
         text_field=corpus.text_field,
@@ -84,7 +84,7 @@ def build_stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> St
 def build_meta(corpus: CorpusDeclaration) -> dict[str, Any]:
     """Return the content of `meta.pkl`, read from the tokenizer (docs/formats/flat-bins.md#metapkl)."""
     bundle = load_declared_tokenizer(corpus.tokenizer)
-    separator = bundle.separator(corpus.document.separator, corpus.document.special_tokens)
+    separator = bundle.choose_separator(corpus.document.separator, corpus.document.special_tokens)
     return {
         "tokenizer": bundle.name,
         "vocab_size": bundle.vocab_size,

@@ -252,7 +252,7 @@ class Notes(Dataset):
     declaration: NotesDeclaration
 
     @classmethod
-    def own_templates(cls, attributes: Any) -> Collection[Keys]:
+    def list_own_templates(cls, attributes: Any) -> Collection[Keys]:
         # do not render the header, because its Jinja names are fields of a note
         match attributes:
             case {"template": {"engine": "jinja"}}:
@@ -270,7 +270,7 @@ class Notes(Dataset):
     def remarks(self) -> Iterable[Remark]:
         return find_notes_remarks(self.declaration)
 
-    def boundary_line(self) -> str:
+    def describe_boundaries(self) -> str:
         policy = self.declaration.document
         return describe_boundary(
             self.declaration.tokenizer,
@@ -303,7 +303,7 @@ class Notes(Dataset):
             *warn_of_undeclared(notes, store),
         ]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         return [*format_maxtext_lines(self.declaration, store), *format_evaluation_line(tuple(self.declaration.splits))]
 
 
@@ -349,7 +349,7 @@ class Replay(Dataset):
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.format])
 
-    def remarks_on(self, source: Dataset) -> Iterable[Remark]:
+    def find_source_remarks(self, source: Dataset) -> Iterable[Remark]:
         replay = self.declaration
         # skip declared splits, which are deliberate; only the default could omit a source's splits unnoticed
         if not isinstance(source, Notes | Replay) or "splits" in replay.model_fields_set:
@@ -370,7 +370,7 @@ class Replay(Dataset):
         sources = " + ".join(source.dataset for source in self.declaration.sources)
         return [f"{sources}, by {self.declaration.mode}"]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         if (receipt := store.receipt(self.product(store))) is None:
             return []
         facts = DirectoryFacts.from_receipt(receipt)

@@ -74,8 +74,8 @@ def build_notes_plan(notes: NotesDeclaration, certificate: Certificate) -> Notes
     Raises ConfigError for a pad id that occurs in documents, a missing patient key, or an invalid retraction list.
     """
     bundle = load_declared_tokenizer(notes.tokenizer)
-    bos = bundle.bos(notes.document.bos, notes.document.special_tokens)
-    separator = bundle.separator(notes.document.separator, notes.document.special_tokens).id
+    bos = bundle.choose_bos(notes.document.bos, notes.document.special_tokens)
+    separator = bundle.choose_separator(notes.document.separator, notes.document.special_tokens).id
     stream = StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
@@ -115,7 +115,7 @@ def find_pad_id(
     pad = notes.pad
     if pad is None:
         return ABSENT
-    pad_id = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
+    pad_id = bundle.find_token(pad.token, key="pad.token").id if pad.token is not None else pad.id
     assert pad_id is not None
     if pad_id >= bundle.vocab_size:
         raise ConfigError(

@@ -58,7 +58,7 @@ def _check_tokens(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator[
     )
     yield from remarks
     try:
-        bos = bundle.bos(notes.document.bos, notes.document.special_tokens)
+        bos = bundle.choose_bos(notes.document.bos, notes.document.special_tokens)
     except TokenizerError as error:
         yield Remark(keys=("document", "bos"), sentence=str(error))
         return
@@ -66,7 +66,7 @@ def _check_tokens(notes: NotesDeclaration, bundle: TokenizerBundle) -> Iterator[
     if any(not remark.hint for remark in remarks):
         return
     try:
-        separator = bundle.separator(notes.document.separator, notes.document.special_tokens).id
+        separator = bundle.choose_separator(notes.document.separator, notes.document.special_tokens).id
         find_pad_id(notes, bundle, separator_id=separator, bos_id=bos.id if bos else None)
     except (ConfigError, TokenizerError) as error:
         yield Remark(keys=("pad",), sentence=str(error))

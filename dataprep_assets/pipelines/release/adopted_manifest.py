@@ -61,8 +61,8 @@ def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Relea
     objects = {prefix: _order_shards(adoption, prefix, files) for prefix, files in _list_objects(location).items()}
     if not objects:
         raise MissingArtifactError(
-            f"{location}: no shards found. A release has {npy_shards.token_key('train', 0)} and "
-            f"{npy_shards.ids_key('train', 0)}; other prefixes have a folder with their name"
+            f"{location}: no shards found. A release has {npy_shards.build_token_key('train', 0)} and "
+            f"{npy_shards.build_ids_key('train', 0)}; other prefixes have a folder with their name"
         )
     headers = {tokens.key: _read_header(location, tokens) for shards in objects.values() for tokens, _ in shards}
     first_files = next(iter(objects.values()))[0]
@@ -150,7 +150,7 @@ def _order_shards(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[s
     shards = []
     for index in range(count):
         pair = files.get(index, {})
-        for kind, key in (("tokens", npy_shards.token_key), ("sample_ids", npy_shards.ids_key)):
+        for kind, key in (("tokens", npy_shards.build_token_key), ("sample_ids", npy_shards.build_ids_key)):
             if kind not in pair:
                 hint = f". Use --shards {index} to adopt only the shards before it" if index else ""
                 raise MissingArtifactError(f"{adoption.place}/{key(prefix, index)}: missing{hint}")
@@ -163,7 +163,7 @@ def _read_header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHe
     # a store rejects ranges beyond the end of an object, so limit the range
     data = b"".join(place.store.read(place.key(tokens.key), 0, min(npy_shards.HEADER_BYTES, tokens.bytes)))
     header = npy_shards.parse_header(data, location)
-    if tokens.bytes != (expected_bytes := npy_shards.token_bytes(header.tokens, header.dtype)):
+    if tokens.bytes != (expected_bytes := npy_shards.compute_shard_bytes(header.tokens, header.dtype)):
         raise FormatError(
             f"{location}: has {count_of(tokens.bytes, 'byte')}, but the {header.tokens} {header.dtype} tokens in its "
             f"header need {expected_bytes}. Ask the owner to publish the shard again"

@@ -161,8 +161,8 @@ class ReleaseDataset(Corpus):
             lines.append(f"published: {locate_release(target)}")
         return lines
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
-        lines = super().trainer_lines(store)
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
+        lines = super().describe_trainers(store)
         if target := self.declaration.release.publish:
             lines.append(consumer_code(locate_release(target)))
         return lines

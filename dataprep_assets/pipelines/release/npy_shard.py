@@ -72,12 +72,12 @@ class ShardRecipe(Recipe):
     the different token bins.
     """
 
-    def difference(self, receipt: Receipt) -> Change | None:
+    def find_change(self, receipt: Receipt) -> Change | None:
         recipe = receipt.recipe
         if recipe["settings"].get("release") != self.settings["release"]:
             # keep the earlier inputs, so that the first difference found is the option
-            return Recipe.difference(replace(self, upstream=recipe["upstream"]), receipt)
-        return super().difference(receipt)
+            return Recipe.find_change(replace(self, upstream=recipe["upstream"]), receipt)
+        return super().find_change(receipt)
 
 
 def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
@@ -179,8 +179,8 @@ def build_npy_shard(
             split.order.read(store, shard_cut.start, shard_cut.stop), shard_cut.padding, layout.separator_id, dtype
         )
         shard = _ShardWriter(
-            token_path=staged / Path(npy_shards.token_key(split.split, shard_cut.index)).name,
-            ids_path=staged / Path(npy_shards.ids_key(split.split, shard_cut.index)).name,
+            token_path=staged / Path(npy_shards.build_token_key(split.split, shard_cut.index)).name,
+            ids_path=staged / Path(npy_shards.build_ids_key(split.split, shard_cut.index)).name,
             tokens=shard_cut.tokens,
             dtype=dtype,
             sequence_length=options.sequence_length,
@@ -249,7 +249,7 @@ class _ShardWriter:
         digest = hashlib.sha256()
         ids = []
         reported_ms = _measure_cpu_ms()
-        header = npy_shards.header(self.tokens, self.dtype)
+        header = npy_shards.build_header(self.tokens, self.dtype)
         with create_file(self.token_path) as file:
             # Write the header first, with the planned number of tokens, which is checked after the loop.
             file.write(header)
@@ -258,7 +258,7 @@ class _ShardWriter:
                 data = np.ascontiguousarray(block, dtype=token_dtype(self.dtype))
                 file.write(data.data)
                 digest.update(data.data)
-                ids.append(sample_ids.sample_ids(data, self.sequence_length, threads=self.threads))
+                ids.append(sample_ids.compute_sample_ids(data, self.sequence_length, threads=self.threads))
                 old_ledger, self.ledger = self.ledger, self.ledger + count_tokens(data, self.separator_id)
                 cpu_ms = _measure_cpu_ms()
                 report_work(

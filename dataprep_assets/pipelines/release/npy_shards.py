@@ -44,7 +44,7 @@ from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_coun
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.formats.npy_shards import ids_key
+from dataprep_assets.formats.npy_shards import build_ids_key
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import read_shard_receipts
@@ -205,12 +205,12 @@ class OpenedNpyShard(OpenedPartition[NpyShard]):
     @property
     def token_path(self) -> Path:
         """The token file."""
-        return self.directory / Path(npy_shards.token_key(self.facts.prefix, self.facts.index)).name
+        return self.directory / Path(npy_shards.build_token_key(self.facts.prefix, self.facts.index)).name
 
     @property
     def ids_path(self) -> Path:
         """The file of sample ids."""
-        return self.directory / Path(npy_shards.ids_key(self.facts.prefix, self.facts.index)).name
+        return self.directory / Path(npy_shards.build_ids_key(self.facts.prefix, self.facts.index)).name
 
     @property
     def expected_facts(self) -> dict[str, Any]:
@@ -424,7 +424,7 @@ def samples_unique(split: OpenedSplit) -> Finding:
     expected_share = split.release.release.expected_repeats
     ids = []
     for shard_cut, artifact, receipt in zip(split.layout.cuts, split.artifacts, split.receipts, strict=True):
-        name = Path(ids_key(split.layout.split, shard_cut.index)).name
+        name = Path(build_ids_key(split.layout.split, shard_cut.index)).name
         path = split.store.local(artifact, [name]) / name
         ids.append(sample_ids.open_sample_ids(path, NpyShardFacts.from_receipt(receipt).samples))
     total = sum(len(part) for part in ids)

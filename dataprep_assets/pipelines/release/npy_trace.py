@@ -70,7 +70,7 @@ class NpyStreams:
             ids = self._sample_ids(span.split, shard_cut)
             yield TokenRange(
                 artifact=str(handle.artifact),
-                file=npy_shards.token_key(span.split, shard_cut.index).rpartition("/")[2],
+                file=npy_shards.build_token_key(span.split, shard_cut.index).rpartition("/")[2],
                 start=low,
                 stop=high,
                 at={"samples": samples, "sample_ids": [int(i) for i in ids[samples[0] : samples[-1] + 1]]},
@@ -152,7 +152,7 @@ class NpyStreams:
     def _sample_ids(self, split: str, shard_cut: ShardCut) -> Numbers:
         partition = partition_key(split, shard_cut.index)
         if partition not in self._ids:
-            name = npy_shards.ids_key(split, shard_cut.index).rpartition("/")[2]
+            name = npy_shards.build_ids_key(split, shard_cut.index).rpartition("/")[2]
             self._ids[partition] = self._handle(split, shard_cut).numbers(name, "uint64")
         return self._ids[partition]
 

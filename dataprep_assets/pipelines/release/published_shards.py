@@ -113,7 +113,10 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
             if receipt is None or receipt.key != shard_recipe(release, layout, partition).key:
                 stale_shards.append(partition)
                 continue
-            token_key, ids_key = npy_shards.token_key(name, shard_cut.index), npy_shards.ids_key(name, shard_cut.index)
+            token_key, ids_key = (
+                npy_shards.build_token_key(name, shard_cut.index),
+                npy_shards.build_ids_key(name, shard_cut.index),
+            )
             shards.setdefault(name, []).append(
                 ReleaseShard(
                     index=shard_cut.index,
@@ -252,7 +255,7 @@ def _build_recipes(
         PublishedShardsFacts.from_receipt(receipt).orphans if receipt is not None else (),
     )
     # Check the location only if the publication would otherwise be up to date.
-    if receipt is not None and recipe.difference(receipt) is None:
+    if receipt is not None and recipe.find_change(receipt) is None:
         _require_published_shards(location, manifest)
     yield recipe
 
@@ -435,7 +438,7 @@ def find_read_defects(place: ReleaseLocation, release: Release, shard: ReleaseSh
         start = npy_shards.HEADER_BYTES + k * length * dtype.itemsize
         data = _read_range(place, shard.token_file.key, start, start + length * dtype.itemsize)
         id_bytes = _read_range(place, shard.ids_file.key, k * sample_ids.ID_BYTES, (k + 1) * sample_ids.ID_BYTES)
-        if sample_ids.sample_id(np.frombuffer(data, dtype)) != int.from_bytes(id_bytes, "little"):
+        if sample_ids.compute_sample_id(np.frombuffer(data, dtype)) != int.from_bytes(id_bytes, "little"):
             yield f"{place}/{shard.ids_file.key}: the id of sample {k} does not match its tokens"
 
 

@@ -37,7 +37,7 @@ class ScheduleDataset(Dataset):
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(SCHEDULE_ARTIFACT)
 
-    def standing_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_state(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:
             return []
         return describe_pending_changes(self.declaration, store, load_current_schedule(self.declaration, store))
@@ -46,7 +46,7 @@ class ScheduleDataset(Dataset):
         if store.receipt(self.product(store)) is not None:
             yield from find_pending_changes(self.declaration, store, load_current_schedule(self.declaration, store))
 
-    def last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
+    def read_last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
         if (receipt := store.receipt(self.product(store))) is None:
             return None
         sizes = {record.path: record.bytes for record in receipt.files}
@@ -69,9 +69,9 @@ class ScheduleDataset(Dataset):
         if store.receipt(self.product(store)) is None:
             return [f"{name}: no schedule yet"]
         data = TrainingData(store, name)
-        return [*describe_revisions(data.schedule), *simulation_lines(data.sampler), *self.standing_lines(store)]
+        return [*describe_revisions(data.schedule), *simulation_lines(data.sampler), *self.describe_state(store)]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:
             return []
         lines = [f"data = TrainingData({store.address!r}, {self.declaration.dataset!r})"]

@@ -27,7 +27,7 @@ from dataprep_assets.engine.checks.comparison import compare_rebuild
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.formats.megatron_indices import TrainBlend, sample_dtype, shuffle_dtype, write_array
+from dataprep_assets.formats.megatron_indices import TrainBlend, choose_sample_dtype, choose_shuffle_dtype, write_array
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import MegatronIndices, ScheduleDeclaration
@@ -66,8 +66,8 @@ def _list_files(inputs: IndexInputs) -> dict[str, str | None]:
     text_by_file: dict[str, str | None] = {}
     sets: list[int | None] = [*range(len(inputs.samples))]
     for number in sets if inputs.blend.is_one else [*sets, None]:
-        base = inputs.blend.base(number)
-        text_by_file[f"{base}description.txt"] = inputs.blend.description(number)
+        base = inputs.blend.build_name_prefix(number)
+        text_by_file[f"{base}description.txt"] = inputs.blend.build_description(number)
         kinds = ("dataset", "dataset_sample") if number is None else ("document", "sample", "shuffle")
         text_by_file |= dict.fromkeys(f"{base}{kind}_index.npy" for kind in kinds)
     return text_by_file
@@ -148,7 +148,7 @@ def _assign_samples(folder: Path, inputs: IndexInputs, numbers: Int64) -> tuple[
     """Return the dataset of each sample and the sample's number in the dataset, as `BlendedDataset` finds them."""
     if inputs.blend.is_one:
         return np.zeros_like(numbers), numbers
-    base = inputs.blend.base()
+    base = inputs.blend.build_name_prefix()
     names = ("dataset_index", "dataset_sample_index")
     number, sample = (_read_entry(folder, f"{base}{name}.npy", numbers) for name in names)
     return number, sample
@@ -167,7 +167,7 @@ def _read_entry(folder: Path, name: str, positions: Int64) -> NDArray[np.int64]:
 
 def _locate_tokens(folder: Path, inputs: IndexInputs, position: int, samples: Int64) -> Int64:
     """Return the positions of each sample's first token and last label in the split, as `GPTDataset` finds them."""
-    base, ends = inputs.blend.base(position), inputs.samples[position].ends
+    base, ends = inputs.blend.build_name_prefix(position), inputs.samples[position].ends
     sample_indexes = _read_entry(folder, f"{base}shuffle_index.npy", samples)
     pairs = np.stack([_read_entry(folder, f"{base}sample_index.npy", sample_indexes + add) for add in (0, 1)], axis=1)
     numbers = _read_entry(folder, f"{base}document_index.npy", pairs[:, :, 0])
@@ -301,13 +301,13 @@ def _write(
 
 
 def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamples) -> None:
-    base, other_blocks = blend.base(number), list[NDArray[np.int64]]()
-    (staged / f"{base}description.txt").write_text(blend.description(number))
+    base, other_blocks = blend.build_name_prefix(number), list[NDArray[np.int64]]()
+    (staged / f"{base}description.txt").write_text(blend.build_description(number))
     # list documents in stored order, because only the shuffle index defines the order of samples
     write_array(staged / f"{base}document_index.npy", [np.arange(len(samples.ends))], "int32")
     read_count = samples.sampler.samples if blend.is_one else samples.size
     # one sample more than the run reads, because a blend pads with the sample after the last one
-    min_samples = max(read_count + 1, blend.requested_samples(number), samples.window_rows)
+    min_samples = max(read_count + 1, blend.count_requested_samples(number), samples.window_rows)
 
     def list_order() -> Iterator[NDArray[np.int64]]:
         yield from (samples.run_blocks if blend.is_one else samples.order_blocks)(other_blocks)
@@ -325,15 +325,15 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
 
     longest = int(np.diff(samples.ends, prepend=np.uint64(0)).max(initial=0))
     # the index contains row numbers, and each sample that the run reads adds at most two rows
-    dtype = shuffle_dtype(2 * min_samples + samples.window_rows)
+    dtype = choose_shuffle_dtype(2 * min_samples + samples.window_rows)
     # write the order first, because `list_order` collects the samples that are not windows, which `list_rows` yields
     write_array(staged / f"{base}shuffle_index.npy", list_order(), dtype)
-    write_array(staged / f"{base}sample_index.npy", list_rows(), sample_dtype(len(samples.ends), longest), columns=2)
+    write_array(staged / f"{base}sample_index.npy", list_rows(), choose_sample_dtype(len(samples.ends), longest), columns=2)
 
 
 def _write_blended(staged: Path, inputs: IndexInputs) -> None:
-    base, size = inputs.blend.base(), inputs.blend.size
-    (staged / f"{base}description.txt").write_text(inputs.blend.description())
+    base, size = inputs.blend.build_name_prefix(), inputs.blend.size
+    (staged / f"{base}description.txt").write_text(inputs.blend.build_description())
     for column, (name, dtype) in enumerate((("dataset_index", "int16"), ("dataset_sample_index", "int64"))):
         # compute the blocks once per file, so that only one block is in memory
         blocks = (block[column] for block in blend_blocks(inputs.data.sampler, inputs.samples, size))

@@ -341,7 +341,7 @@ def _find_schedule_differences(declaration: ScheduleDeclaration, data: TrainingD
     """Yield a sentence if the stored schedule does not match its receipt."""
     receipt, facts = data.handle.receipt, ScheduleFacts.from_receipt(data.handle.receipt)
     # use the stored schedule, because the file next to the YAML may have newer revisions
-    if (change := _build_recipe(declaration, data.schedule).difference(receipt)) is not None:
+    if (change := _build_recipe(declaration, data.schedule).find_change(receipt)) is not None:
         yield f"{SCHEDULE} does not match its receipt: {change.reason}"
     if data.handle.read(SCHEDULE) != data.schedule.to_bytes():
         yield f"{SCHEDULE} is not in canonical form"

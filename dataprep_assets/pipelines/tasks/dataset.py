@@ -81,7 +81,7 @@ class Tasks(Dataset):
         line = format_task_line(target) if target.is_dir() else f"its folder is missing: {target}"
         return f"{partition:<24}{facts.version:>16}{files:>8}{rows:>10,}   {line}"
 
-    def standing_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_state(self, store: ArtifactStore) -> list[str]:
         return self.summary(store)
 
 

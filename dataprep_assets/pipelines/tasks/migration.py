@@ -251,8 +251,8 @@ class PendingRecipe(Recipe):
 
     reason: str
 
-    def difference(self, receipt: Receipt) -> Change:
-        change = super().difference(receipt) if self.key else None
+    def find_change(self, receipt: Receipt) -> Change:
+        change = super().find_change(receipt) if self.key else None
         return change or Change(kind="damaged" if self.key else "input changed", reason=self.reason)
 
 

@@ -103,7 +103,7 @@ def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
 def _decode_row(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
     """Return the six columns of one record. A module-level function, because grain's workers import it by name."""
     # Stored targets are optional, and only the record shows whether it has them.
-    names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.column_names(payload) else COLUMNS
+    names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.read_column_names(payload) else COLUMNS
     rows = example.decode_rows([payload], [FeatureColumn(name=name, length=row_length) for name in names])
     return six_columns({name: values[0] for name, values in rows.items()})
 

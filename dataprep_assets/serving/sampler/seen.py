@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows, no_runs, open_ids, open_runs
+from dataprep_assets.formats.document_index import (
+    IDS,
+    ROWS,
+    DocumentRows,
+    FileRows,
+    build_empty_runs,
+    open_ids,
+    open_runs,
+)
 from dataprep_assets.serving.sampler.sampler import Sampler, SampleRead
 from dataprep_assets.serving.sampler.training_data import TrainingData, documents_folder
 from dataprep_assets.serving.sampler.training_schedule import RevisionInterval, SourceShard
@@ -117,7 +125,7 @@ class SeenLedger:
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{documents_folder(content)}/{ROWS}"
         # The file is missing if no row was left out.
-        runs = open_runs(self.data.handle.path(name)) if name in self._names else no_runs()
+        runs = open_runs(self.data.handle.path(name)) if name in self._names else build_empty_runs()
         return [str(line["file"]) for line in sources], DocumentRows(files, runs)
 
     def kept_document(self, content: str, document: int) -> KeptDocument:
@@ -200,7 +208,7 @@ def find_documents(
         if rows:
             files, index = ledger.rows(content)
             for number, name in enumerate(files):
-                row_documents = (index.document(number, row) for row in rows.get(name, ()))
+                row_documents = (index.find_document(number, row) for row in rows.get(name, ()))
                 documents |= {document for document in row_documents if document is not None}
         kept_documents += [ledger.kept_document(content, document) for document in sorted(documents)]
     return kept_documents

@@ -107,7 +107,9 @@ class Release:
             raise FormatError(f"{name}: its index is {shard.index}, not {index}. Publish the release again")
         keys = (shard.token_file.key, shard.ids_file.key)
         # Reject other keys, with which a manifest could write outside of a trainer's cache.
-        if keys != (expected_keys := (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index))):
+        if keys != (
+            expected_keys := (npy_shards.build_token_key(prefix, index), npy_shards.build_ids_key(prefix, index))
+        ):
             raise FormatError(
                 f"{name}: its files must be {' and '.join(expected_keys)}, not {' and '.join(keys)}. Publish the "
                 "release again"
@@ -119,7 +121,7 @@ class Release:
             )
         sizes = (shard.token_file.bytes, shard.ids_file.bytes)
         expected_sizes = (
-            npy_shards.token_bytes(shard.tokens, self.dtype),
+            npy_shards.compute_shard_bytes(shard.tokens, self.dtype),
             shard.tokens // self.sequence_length * ID_BYTES,
         )
         if sizes != expected_sizes:

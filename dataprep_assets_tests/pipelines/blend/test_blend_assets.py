@@ -11,7 +11,7 @@ import dagster as dg
 import orjson
 import pytest
 
-from dataprep_assets.engine.artifact.build import build_order
+from dataprep_assets.engine.artifact.build import iterate_builds
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.orchestration.build import StepResult, build_job
 from dataprep_assets.orchestration.partitions import register_in_order
@@ -221,7 +221,9 @@ def test_rl_lists_every_shard_of_every_split(tmp_path: Path) -> None:
 def ranges(made: Blend) -> list[int]:
     """How many shards are made at a time."""
     return [
-        len(chosen) for spec, chosen in build_order(made.component.specs, made.store) if spec.name == "blend_snapshot"
+        len(chosen)
+        for spec, chosen in iterate_builds(made.component.specs, made.store)
+        if spec.name == "blend_snapshot"
     ]
 
 

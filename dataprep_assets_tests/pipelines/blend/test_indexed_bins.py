@@ -33,7 +33,7 @@ from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
 from dataprep_assets_tests.samples import SAMPLE
 
 BUNDLE = TokenizerBundle.load(SAMPLE / "tokenizer")
-EOS = BUNDLE.token(SEPARATOR, key="separator").id
+EOS = BUNDLE.find_token(SEPARATOR, key="separator").id
 
 
 def _built(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[list[TokenShard], Outcome]:

@@ -27,7 +27,7 @@ from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, 
 from dataprep_assets_tests.pipelines.corpus.shards import bundle
 from dataprep_assets_tests.samples import SAMPLE
 
-EOS = bundle().token(SEPARATOR, key="separator").id
+EOS = bundle().find_token(SEPARATOR, key="separator").id
 OPTIONS: dict[str, Any] = {"separator": SEPARATOR, "min_doc_chars": 30, "max_doc_tokens": 60}
 
 

@@ -74,12 +74,12 @@ def test_without_the_keys_what_is_wrong_names_them(folder: Path) -> None:
 
 
 def test_a_benchmark_is_read_as_declared(folder: Path) -> None:
-    whole = DeclaredSet(path="b.csv").benchmark("b", folder)
-    read = DeclaredSet(path="b.csv", fields=("text",), **KEYS["csv"]).benchmark("b", folder)
+    whole = DeclaredSet(path="b.csv").build_set("b", folder)
+    read = DeclaredSet(path="b.csv", fields=("text",), **KEYS["csv"]).build_set("b", folder)
     assert (whole.settings, read.settings) == ({}, {"csv_delimiter": ";"})
-    assert [item.parts[0].text for item in read.items(2)] == ["text, of 0", "text, of 1"]
+    assert [item.parts[0].text for item in read.read_items(2)] == ["text, of 0", "text, of 1"]
     with raises(ConfigError, "csv_delimiter"):
-        DeclaredSet(path="b.csv", fields=("text",)).benchmark("b", folder).items()
+        DeclaredSet(path="b.csv", fields=("text",)).build_set("b", folder).items()
 
 
 def test_a_dataset_without_the_field_says_what_its_file_is(folder: Path) -> None:

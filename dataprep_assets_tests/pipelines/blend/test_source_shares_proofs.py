@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.staleness.rebuild import count_retracted_documents, find_held_retractions
+from dataprep_assets.engine.staleness.rebuild import count_retracted_documents, find_remaining_retractions
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import NotFoundError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -148,7 +148,7 @@ def test_a_document_that_a_corpus_retracted_is_told_of_a_blend_until_it_is_out_o
 
     def held(found: FinishedBlend) -> list[str]:
         others = [(blend_specs(found.blend), found.store)]
-        return [one.artifact for one in find_held_retractions(corpus.dataset, retracted, others)]
+        return [one.artifact for one in find_remaining_retractions(corpus.dataset, retracted, others)]
 
     def traced(found: FinishedBlend) -> list[str]:
         tracer = blend_tracer(found.blend, found.store, blend_specs(found.blend))

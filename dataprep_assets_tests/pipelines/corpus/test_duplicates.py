@@ -435,8 +435,8 @@ def test_bands_that_find_less_than_promised_fail_the_check(pages: Pages, monkeyp
     demanding.build()
     found = demanding.findings()["recall_sufficient"]
     assert_names(found.summary, "planted", "threshold")
-    real = Signer.bands
-    monkeypatch.setattr(Signer, "bands", lambda self, *given: _half(real(self, *given)))
+    real = Signer.compute_bands
+    monkeypatch.setattr(Signer, "compute_bands", lambda self, *given: _half(real(self, *given)))
     found = pages.findings()["recall_sufficient"]
     assert not found.passed
     assert found.facts["defects"] == 2

@@ -85,7 +85,7 @@ def compare(shard: Shard, expected: list[tuple[int, int, str]]) -> None:
     assert [rows.locate(document) for document in range(len(expected))] == [(file, row) for file, row, _ in expected]
     assert ids.tolist() == [xxhash.xxh3_64_intdigest(hashed.encode()) for _, _, hashed in expected]
     for document, (file, row, _) in enumerate(expected):
-        assert rows.document(file, row) == document
+        assert rows.find_document(file, row) == document
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.zst", "jsonl.gz", "json"])

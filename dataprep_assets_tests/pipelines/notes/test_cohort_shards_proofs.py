@@ -46,11 +46,11 @@ def shard(cohort: ShardedCohort, at: int = 0) -> Path:
 def rewrite(cohort: ShardedCohort, change: Callable[[list[bytes]], list[bytes]], at: int = 0) -> None:
     path = shard(cohort, at)
     if cohort.format == "tfrecord":
-        payloads = change([record.payload for record in tfrecord.records(path)])
+        payloads = change([record.payload for record in tfrecord.read_records(path)])
         path.unlink()
         tfrecord.write(path, payloads)
     else:
-        payloads = change(list(array_record.records(path)))
+        payloads = change(list(array_record.read_records(path)))
         path.unlink()
         array_record.write(path, payloads)
 

@@ -29,7 +29,7 @@ from dataprep_assets_tests.pipelines.notes.directories import SPLITS
 from dataprep_assets_tests.pipelines.notes.packed_months import prove_cohort
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
-END = bundle().token("<|endoftext|>", key="separator").id
+END = bundle().find_token("<|endoftext|>", key="separator").id
 MONTHS = ("2010-01", "2010-02")
 LONG = "The goat counts its buttons twice, then the kite. " * 8
 """Longer than a row of 64."""
@@ -73,8 +73,8 @@ def files(root: Path, dataset: str, split: str) -> Iterator[tuple[str, list[list
     info = read_directory(where)
     chosen = next(one for one in info.splits if one.name == split)
     column = next(c for c in info.columns if c.name in ("inputs", "tokens"))
-    for name in info.shard_names(chosen):
-        payloads = [record.payload for record in tfrecord.records(where / name)]
+    for name in info.list_shard_names(chosen):
+        payloads = [record.payload for record in tfrecord.read_records(where / name)]
         rows = example.decode_rows(payloads, info.columns)[column.name]
         yield f"{dataset}/1.0.0/{name}", rows.tolist()
 
@@ -133,7 +133,7 @@ def test_every_row_of_every_file_leads_to_its_notes_and_these_are_where_it_says(
 
 
 def clinic_pad() -> int:
-    return bundle().token("<|pad|>", key="pad").id
+    return bundle().find_token("<|pad|>", key="pad").id
 
 
 def test_packed_rows_shards_records_and_patients_name_the_same_notes(clinic: Clinic) -> None:

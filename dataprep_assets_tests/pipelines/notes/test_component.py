@@ -53,9 +53,9 @@ def test_its_tokenizer_has_the_tokens_that_it_names(shared: Path) -> None:
     notes = validate_declaration(NotesDeclaration, shipped("arcus_notes"), dataset_folder("arcus_notes") / "defs.yaml")
     bundle = TokenizerBundle.load(shared / "tokenizers" / "llama3")
     ids = [
-        bundle.separator(notes.document.separator, "text").id,
-        bundle.token(notes.document.bos, key="bos").id,
-        bundle.token(notes.pad.token or "", key="pad.token").id,
+        bundle.choose_separator(notes.document.separator, "text").id,
+        bundle.find_token(notes.document.bos, key="bos").id,
+        bundle.find_token(notes.pad.token or "", key="pad.token").id,
     ]
     assert ids == [128001, 128000, 128004]
 

@@ -70,7 +70,7 @@ def test_grain_reads_the_array_record_files_in_order_and_at_random(made: tuple[A
     info = tfds.read_metadata(where)
     wanted = packed(notes, root)
     places = [*range(len(wanted)), len(wanted) // 2, 0]
-    total, payloads = read_at([where / name for name in info.shard_names(info.splits[0])], places)
+    total, payloads = read_at([where / name for name in info.list_shard_names(info.splits[0])], places)
     assert total == len(wanted)
     for at, payload in zip(places, payloads, strict=True):
         row = example.decode_rows([payload], info.columns)

@@ -21,8 +21,8 @@ from dataprep_assets_tests.pipelines.corpus.shards import bundle, reference_ids
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, declaration, run_notes
 
-END = bundle().token("<|endoftext|>", key="separator").id
-PAD = bundle().token("<|pad|>", key="pad").id
+END = bundle().find_token("<|endoftext|>", key="separator").id
+PAD = bundle().find_token("<|pad|>", key="pad").id
 SENTENCES = ["The goat counts.", "A kite, twice!", "Tea " * 9, "One.", "Snow on the teapot " * 6, "quiet lantern"]
 
 

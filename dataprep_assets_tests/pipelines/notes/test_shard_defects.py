@@ -37,7 +37,7 @@ def directory(root: Path) -> Path:
 
 def shards(where: Path) -> list[Path]:
     (train,) = tfds.read_metadata(where).splits
-    return [where / name for name in tfds.read_metadata(where).shard_names(train)]
+    return [where / name for name in tfds.read_metadata(where).list_shard_names(train)]
 
 
 def _metadata(name: str, change: Callable[[Any], object]) -> Callable[[Path], object]:
@@ -175,7 +175,7 @@ def test_a_row_behind_the_first_that_is_no_such_row_is_told_by_the_cohorts_proof
     month = NOTES.months.expected_keys[0]
     (cohort,) = plan_sharded_cohorts(NOTES, LocalArtifacts(root), [month], "tfrecord")
     path = min((root / NOTES.dataset / "tfrecord_shards" / month).rglob("*.tfrecords"))
-    payloads = [record.payload for record in tfrecord.records(path)]
+    payloads = [record.payload for record in tfrecord.read_records(path)]
     info = tfds.read_metadata(directory(root))
     columns = example.decode_rows(payloads, info.columns)
     payloads[1] = next(example.encode_rows({name: values[1:2, :-1] for name, values in columns.items()}))

@@ -116,7 +116,7 @@ def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
     release = validate_declaration(ReleaseDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     options = release.release
     assert (options.sequence_length, options.tokens_per_shard) == (2048, 100 * 2**30)
-    assert npy_shards.token_bytes(options.tokens_per_shard, release.dtype) == 429_496_729_728
+    assert npy_shards.compute_shard_bytes(options.tokens_per_shard, release.dtype) == 429_496_729_728
     assert release.source.repo == "mlfoundations/dclm-baseline-1.0-parquet"  # type: ignore[union-attr]
     first = next(find_stale(ShardRelease(release).specs, LocalArtifacts(tmp_path)))
     assert (first.name, first.kind) == ("dclm_2t/manifest", "missing")

@@ -334,7 +334,7 @@ def test_two_ranks_read_every_sample_of_the_published_release_once_an_epoch(
         _, told = process.communicate(timeout=120)
         assert process.returncode == 0, told.decode()
     train = [np.load(copied.npy(p)) for p in copied.layout.partitions if p.startswith("train")]
-    expected = Counter(int(i) for tokens in train for i in sample_ids.sample_ids(tokens, LENGTH))
+    expected = Counter(int(i) for tokens in train for i in sample_ids.compute_sample_ids(tokens, LENGTH))
     for epoch in range(2):
         read = Counter(i for log in logs for e, i in json.loads(log.read_text()) if e == epoch)
         assert read == expected
@@ -344,7 +344,7 @@ def test_two_ranks_read_every_sample_of_the_published_release_once_an_epoch(
 def test_the_line_that_the_demo_prints_opens_the_release_where_it_is_pasted(
     finished: ReleaseProject, tmp_path: Path
 ) -> None:
-    (line,) = finished.component.trainer_lines(finished.store)
+    (line,) = finished.component.describe_trainers(finished.store)
     assert line == consumer_code(finished.published)
     done = subprocess.run(
         [sys.executable, "-c", f"{line}; print(shard.index, len(shard), shard[0][:3].tolist()); window.close()"],

@@ -60,7 +60,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, read_preference
-from dataprep_assets.tokenization.chat.template import TemplateRenderError, compile_template, template_variables
+from dataprep_assets.tokenization.chat.template import TemplateRenderError, compile_template, get_template_variables
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 
@@ -157,7 +157,7 @@ def _find_defects(row: PreferenceRow, max_length: int) -> Iterator[str]:
     if not row.prompt or not len(row.prompt_ids):
         yield "the prompt is empty"
     for name in SIDES:
-        answer = row.side(name)
+        answer = row.get_side(name)
         if answer is None:
             continue
         if not answer.messages or not len(answer.ids):
@@ -285,7 +285,7 @@ class _SecondRendering:
         plan, bundle = shard.planned.plan, shard.bundle
         self._plan = plan
         self._renderer = compile_template(
-            plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs
+            plan.template, get_template_variables(bundle), plan.template_date, plan.template_kwargs
         )
         flagged = replace(bundle, structure=tuple(token.content for token in plan.structure))
         self._engine = ReferenceEngine(flagged, "match")
@@ -393,7 +393,7 @@ def _is_equal_to_stop(stored_ids: NDArray[np.int32], ids: NDArray[np.uint32], sh
 
 
 def _message_names(row: PreferenceRow) -> list[str]:
-    return [name for name in SIDES if row.side(name) is not None]
+    return [name for name in SIDES if row.get_side(name) is not None]
 
 
 def round_trip(shard: OpenedPairs) -> Finding:
@@ -447,7 +447,7 @@ def _find_differences(shard: OpenedPairs) -> Iterator[str]:
                     yield f"{location} is a pair, but cannot be one: {rendered}"
                     continue
                 (expected_row,) = encoder.encode([rendered])
-                if parts := list(expected_row.differences(scan.samples[number])):
+                if parts := list(expected_row.find_differences(scan.samples[number])):
                     yield f"{location}: its {' and '.join(parts)} differ from row {number} of {PAIRS_FILE}"
         for row in sorted(numbers):
             yield f"{source.label}: row {row} is a pair, but does not exist in the source"

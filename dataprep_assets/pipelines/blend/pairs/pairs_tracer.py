@@ -87,5 +87,5 @@ class PairsTracer(ShardTracer[_PairsShard, PreferenceView]):
 
     def _format_text(self, row: PreferenceRow) -> str:
         decode: Any = load_declared_tokenizer(self._blend.required_tokenizer).decode
-        answers = [(name, answer.ids) for name in SIDES if (answer := row.side(name)) is not None]
+        answers = [(name, answer.ids) for name in SIDES if (answer := row.get_side(name)) is not None]
         return "\n".join(f"[{name}] {decode(ids)}" for name, ids in [("prompt", row.prompt_ids), *answers])

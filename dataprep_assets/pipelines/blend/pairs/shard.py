@@ -49,7 +49,7 @@ from dataprep_assets.tokenization.chat.messages import (
     read_preference,
 )
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer
-from dataprep_assets.tokenization.chat.row_forms import Form, keys_beyond
+from dataprep_assets.tokenization.chat.row_forms import Form, remove_template_keys
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate, locate_row
 
 VERSION = 2
@@ -203,7 +203,7 @@ class _Building:
                 longest=self._longest,
                 max_length=plan.pack_size,
                 row_group_size=self._shard.row_group_size,
-                unread_keys=keys_beyond(self._unread, plan.template.text),
+                unread_keys=remove_template_keys(self._unread, plan.template.text),
                 template=plan.template.name,
                 template_digest=plan.template.digest,
                 tokenizer_digest=plan.tokenizer_digest,

@@ -142,14 +142,14 @@ class PreferenceView(BlendView[PairsSplit]):
     def write_file(self, path: Path, records: Iterator[dict[str, Any]]) -> None:
         """Write rows of the format to a new file."""
         if self.is_parquet:
-            parquet_rows.write_rows(path, parquet_rows.schema_of(self.columns), records, group=_ROW_GROUP)
+            parquet_rows.write_rows(path, parquet_rows.parse_schema(self.columns), records, group=_ROW_GROUP)
         else:
             json_lines.write_lines(path, map(to_json, records))
 
     def read_file(self, path: Path) -> Iterator[Mapping[str, Any]]:
         """Yield the rows of a file; raise FormatError if it cannot be read."""
         if self.is_parquet:
-            return parquet_rows.read_rows(path, parquet_rows.schema_of(self.columns), group=_ROW_GROUP)
+            return parquet_rows.read_rows(path, parquet_rows.parse_schema(self.columns), group=_ROW_GROUP)
         return json_lines.read_lines(path)
 
     def measure(self, splits: Sequence[PairsSplit], store: ArtifactStore) -> PreferenceViewFacts:

@@ -18,7 +18,7 @@ from dataprep_assets.errors import BadRecordError, count_of
 from dataprep_assets.formats.json_columns import (
     ABSENT_VALUE,
     Shape,
-    column_type,
+    build_column_type,
     decode,
     encode,
     is_equal,
@@ -31,11 +31,11 @@ from dataprep_assets.formats.record_parquet import (
     CARD,
     OPTIONAL_KEYS,
     ROW_GROUP,
-    card_bytes,
+    build_file_name,
+    build_message_type,
     decode_messages,
+    encode_card,
     encode_messages,
-    file_name,
-    message_type,
 )
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -105,15 +105,15 @@ class RecordColumns:
     def schema_fields(self) -> "dict[str, pa.DataType]":
         """Return the types of the prompt, the expected answer, and the values."""
         return {
-            "prompt": message_type(self.message_keys),
-            "answer": column_type(self.answer),
-            **{location[-1]: column_type(shape) for location, shape in self.values.items()},
+            "prompt": build_message_type(self.message_keys),
+            "answer": build_column_type(self.answer),
+            **{location[-1]: build_column_type(shape) for location, shape in self.values.items()},
         }
 
     @property
     def answer_type(self) -> str:
         """Name of the type of the column of expected answers."""
-        return str(column_type(self.answer))
+        return str(build_column_type(self.answer))
 
 
 def column_is_text(shape: Shape | None) -> bool:
@@ -216,7 +216,7 @@ class SharedValues:
 
 def parquet_files(split: RecordSplit) -> list[str]:
     """Return the names of a split's files."""
-    return [file_name(split.name, number, len(split.groups)) for number in range(len(split.groups))]
+    return [build_file_name(split.name, number, len(split.groups)) for number in range(len(split.groups))]
 
 
 def _write(form: ParquetRecords, splits: Sequence[RecordSplit], view: BlendViewWriter) -> None:
@@ -239,7 +239,9 @@ def _write(form: ParquetRecords, splits: Sequence[RecordSplit], view: BlendViewW
 
 
 def _build_card(dataset: str, splits: Sequence[RecordSplit], digests: Mapping[str, str]) -> bytes:
-    return card_bytes(dataset, {split.name: {name: digests[name] for name in parquet_files(split)} for split in splits})
+    return encode_card(
+        dataset, {split.name: {name: digests[name] for name in parquet_files(split)} for split in splits}
+    )
 
 
 def _read_records(directory: Path, split: RecordSplit) -> Iterator[dict[str, Any]]:

@@ -36,7 +36,7 @@ from dataprep_assets.tokenization.chat.template import (
     Renderer,
     TemplateRenderError,
     compile_template,
-    template_variables,
+    get_template_variables,
 )
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -198,7 +198,7 @@ def chat_plan(
     for name, value in (("pack_size", pack_size), ("max_doc_tokens", max_doc_tokens)):
         if value is not None and value < 2:
             raise ConfigError(f"{name} must be at least 2, not {value}, so that a sequence has trained tokens")
-    renderer = compile_template(template, template_variables(bundle), template_date, template_kwargs)
+    renderer = compile_template(template, get_template_variables(bundle), template_date, template_kwargs)
     structure = _find_structure_tokens(bundle, template, renderer)
     form = find_form(renderer) if choices.content != "as_given" else MessageForm()
     plan = ChatPlan(
@@ -251,7 +251,7 @@ def chat_plan(
         )
     check_cutting(bundle, trial, plan.structure)
     # now refuse a tokenizer that cannot read these tokens as text, instead of at the first row with one
-    replace(bundle, structure=tuple(token.content for token in plan.structure)).engine_json("text")
+    replace(bundle, structure=tuple(token.content for token in plan.structure)).build_engine_json("text")
     return plan
 
 
@@ -264,7 +264,7 @@ def _find_structure_tokens(
     """
     texts = [*template.texts, *_render_roles(renderer)]
     tokens = [
-        bundle.token(content, key="chat_template")
+        bundle.find_token(content, key="chat_template")
         for content in bundle.definition.added
         if len(content) > 1
         and any(not character.isalnum() and not character.isspace() for character in content)
@@ -297,7 +297,7 @@ def find_unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
 
     Empty for a template with a generation prompt.
     """
-    renderer = compile_template(plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs)
+    renderer = compile_template(plan.template, get_template_variables(bundle), plan.template_date, plan.template_kwargs)
     question = [{"role": "user", "content": "a question"}]
     try:
         prompted, unprompted = (
@@ -328,7 +328,9 @@ def load_conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle, is_marke
     is_marked = is_marked and plan.template.marks_answers and plan.choices.inline_reasoning == "train"
     marks = GENERATION_MARKS if is_marked else ("", "")
     return ConversationRenderer(
-        compile_template(plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs, marks),
+        compile_template(
+            plan.template, get_template_variables(bundle), plan.template_date, plan.template_kwargs, marks
+        ),
         (*bundle.special_tokens, *plan.structure),
         stops=plan.stops,
         turns=plan.turns,

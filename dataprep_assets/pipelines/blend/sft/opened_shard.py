@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import BY_REFERENCE, REBUILD, SAMPLED, describe_artifact
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed_file, padding_defects, row_defects
+from dataprep_assets.formats.packed_rows import PackedRowBlock, find_padding_defects, find_row_defects, open_packed_file
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
@@ -138,8 +138,8 @@ class OpenedShard:
 
     def _remove_padding(self, scan: SftRowScan, rows: PackedRowBlock) -> PackedRowBlock:
         """Return rows without padding, after noting the defects of the padded ones."""
-        defects = row_defects(rows, self.facts.pack_size, untrained_allowed=self.untrained_allowed)
-        scan.defects += defects or padding_defects(rows, self.facts.pad_to_multiple, self.facts.pad_id)
+        defects = find_row_defects(rows, self.facts.pack_size, untrained_allowed=self.untrained_allowed)
+        scan.defects += defects or find_padding_defects(rows, self.facts.pad_to_multiple, self.facts.pad_id)
         scan.longest = max(scan.longest, int(self._row_sizes(rows).max(initial=0)))
         return rows if defects else rows.without_padding()
 
@@ -199,7 +199,7 @@ class OpenedShard:
         counts = np.diff(rows.heads)
         begins, ends = rows.bounds()
         if (counts == 0).any() or (rows.starts[rows.heads[:-1]] != 0).any() or (ends <= begins).any():
-            return (row_defects(rows, self.facts.pack_size) or ["the bounds of the sequences are invalid"])[0]
+            return (find_row_defects(rows, self.facts.pack_size) or ["the bounds of the sequences are invalid"])[0]
         return None
 
     def _follow_stops(self, runs: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:

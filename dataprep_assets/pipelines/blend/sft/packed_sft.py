@@ -90,12 +90,12 @@ def _pad_id(blend: BlendDeclaration) -> int:
     Raises ConfigError if the tokenizer has none.
     """
     bundle = load_declared_tokenizer(blend.required_tokenizer)
-    if (eos := bundle.configured("eos_token")) is None:
+    if (eos := bundle.find_configured("eos_token")) is None:
         raise ConfigError(
             f"sft.pad_to_multiple: {bundle.name} has no eos_token, which Megatron-Bridge uses as padding. Add it "
             "to `tokenizer_config.json`, or remove the key"
         )
-    return bundle.token(eos, key="sft.pad_to_multiple").id
+    return bundle.find_token(eos, key="sft.pad_to_multiple").id
 
 
 def build_chat_plan(blend: BlendDeclaration, certificate: Certificate, dataset: BlendDataset) -> ChatPlan:
@@ -222,5 +222,5 @@ PACKED_SFT_SHARDS = BlendShards(
     version=VERSION,
     metadata=_build_metadata,
     rows=lambda receipt: PackedSftFacts.from_receipt(receipt).bins,
-    columns=lambda blend: packed_rows.column_types(blend.sft_options.pad_to_multiple > 1),
+    columns=lambda blend: packed_rows.list_column_types(blend.sft_options.pad_to_multiple > 1),
 )

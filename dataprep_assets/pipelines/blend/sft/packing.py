@@ -19,7 +19,7 @@ from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.errors import BadRecordError, FormatError, count_of
 from dataprep_assets.formats.flat_bins import read_ranges
-from dataprep_assets.formats.packed_rows import pad_segments, padded_lengths, write_rows
+from dataprep_assets.formats.packed_rows import compute_padded_lengths, pad_segments, write_rows
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import sweep
@@ -144,7 +144,7 @@ class _Packing:
     def _row_tokens(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many positions of a row each sequence fills: its tokens, or its length with padded labels."""
         multiple = self._shard.packing.pad_to_multiple
-        return lengths if multiple == 1 else padded_lengths(lengths, multiple) - 1
+        return lengths if multiple == 1 else compute_padded_lengths(lengths, multiple) - 1
 
     def _sum_facts(self, ledger: Ledger, lengths: NDArray[np.int64], bins: Bins) -> PackedSftFacts:
         """Return the facts of the shard, summed over its spools."""

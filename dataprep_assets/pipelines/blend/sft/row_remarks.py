@@ -26,7 +26,7 @@ from dataprep_assets.tokenization.chat.messages import (
     read_conversation,
     read_preference,
 )
-from dataprep_assets.tokenization.chat.row_forms import Form, count_keys, keys_beyond, unread_keys
+from dataprep_assets.tokenization.chat.row_forms import Form, count_keys, find_unread_keys, remove_template_keys
 
 _MAX_NAMES = 8
 """Maximum number of keys or datasets in a sentence."""
@@ -68,8 +68,8 @@ def find_rows_remark(
                     return Remark(keys=keys, sentence=sentence, of_source=not is_drop, hint=is_drop)
                 forms[conversation.form] = None
                 messages = [message for side in sides for message in side.messages]
-                count_keys(unread, unread_keys(row, messages, conversation.form, fields) - {blend.id_field})
-    known_keys = keys_beyond(unread, template)
+                count_keys(unread, find_unread_keys(row, messages, conversation.form, fields) - {blend.id_field})
+    known_keys = remove_template_keys(unread, template)
     if not known_keys and set(forms) <= {"pairs" if is_pairs else "messages"}:
         return None
     # hide both, because counts may be sensitive, and any text can be a key, even a sensitive one

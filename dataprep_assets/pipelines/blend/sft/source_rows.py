@@ -32,7 +32,7 @@ from dataprep_assets.tokenization.chat.messages import (
     Preference,
     Refusal,
 )
-from dataprep_assets.tokenization.chat.row_forms import Form, count_keys, unread_keys
+from dataprep_assets.tokenization.chat.row_forms import Form, count_keys, find_unread_keys
 
 R = TypeVar("R", Conversation, Preference)
 _Read = Callable[[Mapping[str, Any], ConversationFields, ChatChoices], R | Refusal]
@@ -106,7 +106,7 @@ class SourceRows(Generic[R]):
         if result.form != self.form:
             return Refusal(OTHER_FORM)
         ids = plan.retractions.ids
-        if keys := unread_keys(row, result.messages, result.form, plan.fields) - {ids and ids.id_field}:
+        if keys := find_unread_keys(row, result.messages, result.form, plan.fields) - {ids and ids.id_field}:
             count_keys(self.unread, keys if plan.names_keys else {""})
         return result
 

@@ -26,7 +26,7 @@ from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_bu
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.execution.run_task import report_work
-from dataprep_assets.formats.packed_rows import token_ids
+from dataprep_assets.formats.packed_rows import view_ids_as_int32
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
 from dataprep_assets.pipelines.blend.row_ids import ReadRows
@@ -44,7 +44,7 @@ from dataprep_assets.tokenization.chat.messages import (
     read_conversation,
 )
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedConversation, keep_used_part
-from dataprep_assets.tokenization.chat.row_forms import Form, keys_beyond
+from dataprep_assets.tokenization.chat.row_forms import Form, remove_template_keys
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate, locate_row
 
 TOKENS, MASKS, LENGTHS, ORIGINS, ROW_IDS, QUARANTINE = (
@@ -194,7 +194,7 @@ class _Spooling:
                 sequences_dropped=dict(sorted(self._sequences_dropped.items())),
                 conversations_cut=dict(sorted(self._cut.items())),
                 form=rows.form,
-                unread_keys=keys_beyond(rows.unread, self._plan.template.text),
+                unread_keys=remove_template_keys(rows.unread, self._plan.template.text),
             ),
             ledger=self._build_ledger(reader.bytes_read),
         )
@@ -330,7 +330,7 @@ class _Spooling:
                 f"{self._source.label}: token id {self._high} is not less than the vocabulary size {self._vocab_size}. "
                 "Set `tokenizer.engine: tokenizers`"
             )
-        arrays = (token_ids(tokens, self._source.label), mask, lengths.astype(np.uint32), origins)
+        arrays = (view_ids_as_int32(tokens, self._source.label), mask, lengths.astype(np.uint32), origins)
         for name, array in zip((TOKENS, MASKS, LENGTHS, ORIGINS), arrays, strict=True):
             self._files[name].write(np.ascontiguousarray(array).data)
         self._sequences += len(lengths)

@@ -170,7 +170,7 @@ def _measure_found_shares(
     benchmarks: Benchmarks, containment: float, forms: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
     return {
-        form: sum(share >= containment for share in benchmarks.best_matches(texts)[1]) / len(texts)
+        form: sum(share >= containment for share in benchmarks.find_best_matches(texts)[1]) / len(texts)
         for form, texts in forms.items()
     }
 

@@ -204,7 +204,7 @@ def _join_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partition: s
         tokens = []
         for file, run in split_by_file(piece):
             is_document, lengths = shard.count_tokens(file, run["row"].to_numpy().astype(np.uint64))
-            selected = None if ruled_out is None else ruled_out.rows_of_file(file)
+            selected = None if ruled_out is None else ruled_out.select_file(file)
             reasons += _find_reasons(run, is_document, selected, shard.retracted)
             # a row that is not a document has a neighbor's value in `lengths`; the mask makes it null
             tokens.append(pa.array(lengths, mask=~is_document))
@@ -242,7 +242,7 @@ def _find_reasons(
         ids = run["id"].to_pylist()
         reasons = [RETRACTED if one in retracted_ids else reason for reason, one in zip(reasons, ids, strict=True)]
     if selected is not None and len(selected.rows):
-        dropped_reasons = selected.reasons(run["row"].to_numpy().astype(np.uint64))
+        dropped_reasons = selected.find_reasons(run["row"].to_numpy().astype(np.uint64))
         reasons = [reason if one is None else one for reason, one in zip(reasons, dropped_reasons, strict=True)]
     if run["bad"].null_count < run.num_rows:
         bad_reasons = run["bad"].to_pylist()
@@ -287,7 +287,7 @@ class _TokenizedDocuments:
         for number, line in enumerate(self.receipt.sources):
             # documents are numbered consecutively in the shard, so a file is one range of the index and of the ends
             stop = start + int(line["documents"])
-            rows = np.asarray(index.rows(number, start, stop)).astype(np.uint64)
+            rows = np.asarray(index.find_rows(number, start, stop)).astype(np.uint64)
             begin = int(ends[start - 1]) if start else 0
             lengths = np.diff(np.asarray(ends[start:stop]).astype(np.int64), prepend=begin)
             documents[str(line["file"])] = (rows, lengths.astype(np.int64))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.rules import rule_numbers
+from dataprep_assets.curation.rules import find_dropping_rules
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import read_joined_tables
 from dataprep_assets.integrity.receipt import RETRACTED
@@ -86,7 +86,7 @@ def read_ruled_rows(
             table=table,
             good=table["bad"].is_null().to_numpy(),
             listed=are_listed(table["id"], hashes) if len(hashes) else np.zeros(table.num_rows, np.bool_),
-            rule=rule_numbers(table, rules) if rules else np.full(table.num_rows, -1),
+            rule=find_dropping_rules(table, rules) if rules else np.full(table.num_rows, -1),
             names=tuple(rules),
             # arguments are evaluated from left to right, so the first `start` is the beginning of this piece
             representatives=rows.select_rows(start, start := start + table.num_rows),

@@ -111,7 +111,7 @@ def _find_row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> 
 def _check_rebuild(tags: OpenedTags) -> Finding:
     shard, directory, receipt, facts = tags.planned, tags.directory, tags.receipt, tags.facts
     # tags of a different tagger version are not damaged, only out of date, so a warning is enough
-    if (change := shard.recipe().difference(receipt)) is not None:
+    if (change := shard.recipe().find_change(receipt)) is not None:
         out_of_date = f"{describe_artifact(receipt)}: is out of date: {change.reason}"
         return build_verdict([out_of_date], "", "Run the dataset", warning=True)
     with create_scratch(shard.store.root / receipt.dataset) as folder:
@@ -285,7 +285,7 @@ def plan_tagged_shards(
                 store=store,
                 files=files,
                 fields=fields,
-                taggers=tuple(tagger.for_files(labels) for tagger in taggers),
+                taggers=tuple(tagger.limit_to_files(labels) for tagger in taggers),
                 source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
                 samples=choose_sample_count(corpus.prove.level),
             )

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from dataprep_assets.curation.function_tagger import FunctionTagger
-from dataprep_assets.curation.rules import rule_numbers
+from dataprep_assets.curation.rules import find_dropping_rules
 from dataprep_assets.curation.table import DocumentBatch, build_schema
 from dataprep_assets.curation.tagging import BatchTagger, BuiltInTagger, Tagger, compute_tags
 from dataprep_assets.engine.yaml.remark import Remark
@@ -151,7 +151,7 @@ def _find_rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatc
         schema=build_schema(types),
     )
     for name, (keeps, rule) in corpus.rules.items():
-        if rule.columns <= types.keys() and (rule_numbers(table, {name: (keeps, rule)}) == 0).all():
+        if rule.columns <= types.keys() and (find_dropping_rules(table, {name: (keeps, rule)}) == 0).all():
             key = "keep" if keeps else "drop"
             text = f"{key}.{name}: drops every document examined (the first ones of each split)"
             yield Remark(keys=(key, name), sentence=text, hint=True)

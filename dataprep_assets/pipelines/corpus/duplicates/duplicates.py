@@ -297,7 +297,7 @@ def _write(
 def _count_removed_by_dataset(documents: JoinedDocuments, kept_set: KeptSet) -> dict[str, int]:
     """Count, per other dataset, the documents removed because that dataset keeps a similar document."""
     # shift the numbers, so that numbers of the dataset's own shards, which come first, are negative
-    shards = documents.documents.shard_of(kept_set.representatives) - len(documents.partitions)
+    shards = documents.documents.find_shards(kept_set.representatives) - len(documents.partitions)
     counts: dict[str, int] = {}
     for number, dataset in enumerate(documents.others):
         counts[dataset.dataset] = counts.get(dataset.dataset, 0) + int(np.count_nonzero(shards == number))
@@ -353,7 +353,7 @@ def _write_clusters(path: Path, kept_set: KeptSet, names: _Names) -> None:
 
 
 def _write_across(path: Path, kept_set: KeptSet, names: _Names, documents: JoinedDocuments) -> None:
-    shards = documents.documents.shard_of(kept_set.across.ravel()).reshape(-1, 2)
+    shards = documents.documents.find_shards(kept_set.across.ravel()).reshape(-1, 2)
     splits = [[split_name(documents.partitions[shard]) for shard in pair] for pair in shards.tolist()]
     first_names, second_names = names.get_names(kept_set.across[:, 0]), names.get_names(kept_set.across[:, 1])
     with ParquetRowWriter(path, _ACROSS) as rows:

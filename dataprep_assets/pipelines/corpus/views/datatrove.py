@@ -36,12 +36,12 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
         tokens = directory / _build_linked_path(split.split)
         datatrove.validate(tokens, dtype=split.facts.dtype)
         # compare the ends with the combined bins, because any ascending ends are valid for a stream
-        if sha256_file(index := datatrove.index_path(tokens)) != split.receipt.file(ENDS).sha256:
+        if sha256_file(index := datatrove.build_index_path(tokens)) != split.receipt.file(ENDS).sha256:
             yield f"{index}: the document ends differ from combined_bins/{split.split}"
-        metadata_bytes = datatrove.metadata(
+        metadata_bytes = datatrove.encode_metadata(
             split.token_count, split.facts.dtype, ViewFacts.from_receipt(receipt).tokenizer
         )
-        if (path := datatrove.metadata_path(tokens)).read_bytes() != metadata_bytes:
+        if (path := datatrove.build_metadata_path(tokens)).read_bytes() != metadata_bytes:
             yield f"{path}: its lines differ from the expected ones: {'; '.join(metadata_bytes.decode().splitlines())}"
 
 

@@ -64,7 +64,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
     @cache
     def list_shards(split: str) -> tuple[list[str], list[int]]:
         """Return the names of a split's shards, and their first samples followed by the total number of samples."""
-        samples = mds.shard_samples(handle.read(f"{split}/{mds.INDEX}"), f"{handle.location}/{split}/{mds.INDEX}")
+        samples = mds.read_shard_samples(handle.read(f"{split}/{mds.INDEX}"), f"{handle.location}/{split}/{mds.INDEX}")
         return [name for name, _ in samples], list(accumulate((count for _, count in samples), initial=0))
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:

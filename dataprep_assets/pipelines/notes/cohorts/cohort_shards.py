@@ -122,8 +122,8 @@ class CohortShards:
 
     def _read_payloads(self, path: Path) -> Iterator[bytes]:
         if self.facts.format == "array_record":
-            return array_record.records(path)
-        return (record.payload for record in tfrecord.records(path))
+            return array_record.read_records(path)
+        return (record.payload for record in tfrecord.read_records(path))
 
 
 def _group_payloads(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:

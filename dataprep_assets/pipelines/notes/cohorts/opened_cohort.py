@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import SAMPLED, draw_documents, require_ledger
 from dataprep_assets.errors import FormatError, TokenizerError, count_of
-from dataprep_assets.formats.packed_rows import PackedFile, open_packed_file, row_defects
+from dataprep_assets.formats.packed_rows import PackedFile, find_row_defects, open_packed_file
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, build_missing_file_error
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort
@@ -221,7 +221,7 @@ class OpenedCohort:
         lows, highs = [], []
         for block in file:
             used_rows.append(np.diff(block.rows))
-            if defects := row_defects(block, shape.row_length):
+            if defects := find_row_defects(block, shape.row_length):
                 raise FormatError(f"{file.path}: {defects[0]}. {REBUILD}")
             # count separators at the ends of segments and BOS at their beginnings, so that the difference from all of
             # them reveals separators and BOS within notes

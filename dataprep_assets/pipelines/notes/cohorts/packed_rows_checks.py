@@ -57,7 +57,7 @@ def check_rows(cohort: OpenedCohort) -> Finding:
     pad_id: int | None = ABSENT
     # use the declared pad id, because a file and its receipt may agree on a wrong id
     if pad is not None:
-        pad_id = pad.id if pad.token is None else cohort.bundle.token(pad.token, key="pad.token").id
+        pad_id = pad.id if pad.token is None else cohort.bundle.find_token(pad.token, key="pad.token").id
     for name, scan in cohort.scans.items():
         path = list_packed_paths(cohort.notes, cohort.month)[name].jsonl
         if cohort.shape.row_length != cohort.notes.capacity or cohort.shape.columns != cohort.notes.columns:

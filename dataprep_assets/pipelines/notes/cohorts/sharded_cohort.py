@@ -97,7 +97,7 @@ def ensure_sharded_cohort(cohort: ShardedCohort) -> tuple[Receipt, bool]:
 def list_shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
     """Return the paths of the ``total`` shards of a month's ``split``, in order, relative to the artifact."""
     splits = tuple(notes.splits)
-    names = [tfrecord.shard_name(month, index, total) for index in range(total)]
+    names = [tfrecord.build_shard_name(month, index, total) for index in range(total)]
     if format == "array_record":
         names = [f"{name.removesuffix('.tfrecords')}.array_record" for name in names]
     return [build_split_path(splits, split, name) for name in names]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.documents import sample_rows
 from dataprep_assets.errors import BadRecordError, Position, RowPosition, count_of
 from dataprep_assets.formats.flat_bins import create_file, read_ranges
-from dataprep_assets.formats.packed_rows import token_ids
+from dataprep_assets.formats.packed_rows import view_ids_as_int32
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger
 from dataprep_assets.pipelines.notes.note_tokens import join_for_encoding, split_header_and_body
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
@@ -299,7 +299,7 @@ class _SpoolWriter:
             self._columns["bodies"].append(body.size + self._separator.size)
             pieces += [self._bos, header, body, self._separator]
         flat = np.concatenate(pieces, dtype=np.uint32)
-        self._file.write(token_ids(flat, self._month).astype("<i4", copy=False).data)
+        self._file.write(view_ids_as_int32(flat, self._month).astype("<i4", copy=False).data)
         self._count(batch)
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids[bounds[len(batch)] :])

@@ -103,7 +103,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
             defects.append(
                 f"split {split.name}: TFDS counts {count_of(tfds_count, 'row')}, but {split.rows} are declared"
             )
-        names, ends = info.shard_names(split), np.cumsum([0, *split.shard_lengths])
+        names, ends = info.list_shard_names(split), np.cumsum([0, *split.shard_lengths])
         for start, stop in _choose_slices(len(names), split.rows):
             low, high = int(ends[start]), int(ends[stop])
             read_count = 0
@@ -177,7 +177,9 @@ def _read_stored_rows(
     batch: list[bytes] = []
     for path in paths:
         payloads = (
-            array_record.records(path) if format == "array_record" else (r.payload for r in tfrecord.records(path))
+            array_record.read_records(path)
+            if format == "array_record"
+            else (r.payload for r in tfrecord.read_records(path))
         )
         for payload in payloads:
             batch.append(payload)

@@ -127,7 +127,7 @@ def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tup
     target.mkdir(parents=True)
     joined_files, provenance = [], {}
     for split in info.splits:
-        origins, names = directory.splits[split.name], info.shard_names(split)
+        origins, names = directory.splits[split.name], info.list_shard_names(split)
         for origin, name in zip(origins, names, strict=True):
             assert origin.part is not None
             # not verified, because the digest comes from the part's receipt, so the part is not read

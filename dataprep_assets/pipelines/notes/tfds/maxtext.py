@@ -30,8 +30,8 @@ def build_stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockR
     """
 
     def find_id(name: str) -> int | None:
-        content = bundle.configured(name)
-        return None if content is None else bundle.token(content, key=name).id
+        content = bundle.find_configured(name)
+        return None if content is None else bundle.find_token(content, key=name).id
 
     return StockRule(
         pipeline=notes.pipeline,

@@ -166,7 +166,7 @@ def test_facts_and_metadata_count_answers_and_tools(finished: Blend) -> None:
 
 
 def test_each_trainer_gets_its_line(finished: Blend) -> None:
-    lines = finished.component.trainer_lines(finished.store)
+    lines = finished.component.describe_trainers(finished.store)
     where = {name: str(finished.directory(name).resolve()) for name in NAMES}
     by_trainer = {line.partition(":")[0]: line for line in lines if "no expected answer" not in line}
     files = json.dumps([f"{where['verl']}/train-0000{n}-of-00002.parquet" for n in range(2)])
@@ -319,7 +319,7 @@ def test_a_killed_build_keeps_its_finished_files(finished: Blend, store: LocalAr
     whole = store.require(artifact).content
     assert store.remove(artifact)
     with (
-        patch.object(record_columns, "card_bytes", side_effect=KeyboardInterrupt),
+        patch.object(record_columns, "encode_card", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         build_view(finished.declaration, store, RecordView.load(name))

@@ -104,7 +104,7 @@ def test_keys_change_only_if_it_is_set(plain: Blend, padded: Blend) -> None:
 
 def test_the_trainer_is_told_the_multiple(plain: Blend, padded: Blend) -> None:
     line = f"pad_seq_to_mult={MULTIPLE}"
-    assert [line in made.component.trainer_lines(made.store) for made in (plain, padded)] == [False, True]
+    assert [line in made.component.describe_trainers(made.store) for made in (plain, padded)] == [False, True]
 
 
 def test_places_of_a_trace_have_no_padding(padded: Blend) -> None:

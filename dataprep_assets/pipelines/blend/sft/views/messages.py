@@ -24,12 +24,12 @@ _PARTS = "parts"
 
 
 def _list_file_names(split: PackedSplit) -> list[str]:
-    return [message_rows.parquet_name(split.split, n, len(split.shards)) for n in range(len(split.shards))]
+    return [message_rows.build_parquet_name(split.split, n, len(split.shards)) for n in range(len(split.shards))]
 
 
 def _build_row(used: UsedConversation) -> dict[str, Any]:
     conversation = used.conversation
-    return message_rows.row_of(conversation.messages, conversation.tools, conversation.kwargs, used.file, used.row)
+    return message_rows.build_row(conversation.messages, conversation.tools, conversation.kwargs, used.file, used.row)
 
 
 def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
@@ -43,7 +43,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
     def write_lines(split: PackedSplit, number: int) -> message_rows.Keys:
         # a file with its final name is complete, because it depends only on its own shard
         if (path := part(split, number)).exists():
-            return message_rows.keys_of(path)
+            return message_rows.read_line_keys(path)
         return message_rows.write_lines(path, map(_build_row, conversations.read(split.shards[number].partition)))
 
     def write_parquet(split: PackedSplit, number: int) -> str:
@@ -56,19 +56,19 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
         keys = message_rows.Keys()
         for shard_keys in pool.map(lambda shard: write_lines(*shard), shards):
             keys.update(shard_keys)
-        schema = keys.schema()
+        schema = keys.build_schema()
         digests = list(pool.map(lambda shard: write_parquet(*shard), shards))
     view.digests.update(
         {_list_file_names(split)[n]: digest for (split, n), digest in zip(shards, digests, strict=True)}
     )
     for split in splits:
-        lines = view.target / message_rows.lines_name(split.split)
+        lines = view.target / message_rows.build_lines_name(split.split)
         lines.unlink(missing_ok=True)  # a killed run may have left an incomplete file
         concatenate([part(split, number) for number in range(len(split.shards))], lines)
         view.digests[lines.name] = sha256_file(lines)
     by_split = {split.split: {name: view.digests[name] for name in _list_file_names(split)} for split in splits}
     with create_durably(view.target / message_rows.CARD) as file:
-        file.write(message_rows.card(by_split, view.blend.dataset))
+        file.write(message_rows.encode_card(by_split, view.blend.dataset))
     for split, number in shards:
         part(split, number).unlink()
     (view.target / _PARTS).rmdir()
@@ -77,14 +77,14 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
 def _compare_split(subject: OpenedView[PackedSplit], split: PackedSplit) -> Iterator[str]:
     """Yield the first difference of each file of a split from the conversations of its shard's source rows."""
     conversations, directory = UsedConversations(subject.blend, subject.store), subject.directory
-    lines = message_rows.read_lines(directory / message_rows.lines_name(split.split))
+    lines = message_rows.read_lines(directory / message_rows.build_lines_name(split.split))
     for shard, name in zip(split.shards, _list_file_names(split), strict=True):
         count = 0
         for used, row in zip_longest(conversations.read(shard.partition), message_rows.read_parquet(directory / name)):
             if used is None or row is None:
                 yield f"{name}: has {'more' if used is None else 'fewer'} conversations than its shard's {count}"
                 return
-            for file, view_row in ((name, row), (message_rows.lines_name(split.split), next(lines, None))):
+            for file, view_row in ((name, row), (message_rows.build_lines_name(split.split), next(lines, None))):
                 difference = "the conversation" if view_row is None else _find_difference(used, view_row)
                 if difference:
                     yield f"{file}: row {count}: {difference} differs from row {used.row} of {used.file}"
@@ -93,7 +93,7 @@ def _compare_split(subject: OpenedView[PackedSplit], split: PackedSplit) -> Iter
         if count != shard.facts.conversations:
             yield f"{name}: {count} conversations, but the shard has {shard.facts.conversations}"
     if next(lines, None) is not None:
-        yield f"{message_rows.lines_name(split.split)}: has more conversations than the run"
+        yield f"{message_rows.build_lines_name(split.split)}: has more conversations than the run"
 
 
 def _find_difference(used: UsedConversation, row: dict[str, Any]) -> str:
@@ -132,15 +132,15 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
     """Yield a sentence for each file that does not match the card, the JSON lines or the schema."""
     digests = {record.path: record.sha256 for record in receipt.files}
     by_split = {split.split: {name: digests[name] for name in _list_file_names(split)} for split in splits}
-    if (directory / message_rows.CARD).read_bytes() != message_rows.card(by_split, receipt.dataset):
+    if (directory / message_rows.CARD).read_bytes() != message_rows.encode_card(by_split, receipt.dataset):
         yield f"{directory / message_rows.CARD}: does not match these files"
     # `_compare` has compared the rows of both files, so only the schema of the Parquet files is left
     keys, names = message_rows.Keys(), list(chain.from_iterable(map(_list_file_names, splits)))
     for name in names:
         keys.update(message_rows.read_row_keys(directory / name))
     for name in names:
-        yield from message_rows.schema_defects(directory / name, keys.schema())
-    names += [message_rows.CARD, *(message_rows.lines_name(split.split) for split in splits)]
+        yield from message_rows.find_schema_defects(directory / name, keys.build_schema())
+    names += [message_rows.CARD, *(message_rows.build_lines_name(split.split) for split in splits)]
     for path in sorted(digests.keys() - {*names}):
         yield f"{directory / path}: belongs to no split"
 
@@ -149,7 +149,7 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     """Yield the settings of each trainer that reads messages."""
     split = next(iter(facts.rows))
     folder = f"{where}/{split_name(split)}"
-    lines = f"{where}/{message_rows.lines_name(split)}"
+    lines = f"{where}/{message_rows.build_lines_name(split)}"
     quoted_where, quoted_lines = (json.dumps(path, ensure_ascii=False) for path in (where, lines))
     yield f"verl: data.train_files={folder} data.messages_key=messages"
     yield (
@@ -184,7 +184,7 @@ VIEW = ConversationView(
     kinds=frozenset({"parquet", "json"}),
     columns=message_rows.COLUMNS,
     is_packed=False,
-    file=message_rows.parquet_name,
+    file=message_rows.build_parquet_name,
     identity=lambda shard: shard.key,
     write=_write_view,
     compare=_compare_split,

@@ -24,13 +24,13 @@ _SETTINGS = "olmo_sft.json"
 
 
 def _part_paths(directory: Path, split: PackedSplit, number: int) -> list[Path]:
-    return [directory / name for name in olmo_sft.part_names(split.split, number)]
+    return [directory / name for name in olmo_sft.build_part_names(split.split, number)]
 
 
 def _special_ids(bundle: TokenizerBundle) -> list[int]:
     """Return the ids of the special tokens: EOS, padding, and the others by id."""
     ids = {token.content: token.id for token in bundle.special_tokens}
-    own_ids = [ids[name] for key in ("eos_token", "pad_token") if (name := bundle.configured(key)) in ids]
+    own_ids = [ids[name] for key in ("eos_token", "pad_token") if (name := bundle.find_configured(key)) in ids]
     return list(dict.fromkeys([*own_ids, *ids.values()]))
 
 
@@ -44,7 +44,7 @@ def _choose_settings(splits: Sequence[PackedSplit], view: BlendViewWriter) -> di
             for block in split.open(view.store, number):
                 scan.add(block)
     boundary = scan.boundary
-    pad_id = {token.content: token.id for token in bundle.special_tokens}.get(bundle.configured("pad_token") or "")
+    pad_id = {token.content: token.id for token in bundle.special_tokens}.get(bundle.find_configured("pad_token") or "")
     # pad with any id except the boundary, which would make each padding token a document; padding is untrained
     pad = next(pad for pad in (pad_id, *ids, 0, 1) if pad not in (None, boundary.id))
     return {
@@ -75,7 +75,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
     parts = [(split, number) for split in splits for number in range(len(split.shards))]
     with ThreadPoolExecutor(view.threads) as pool:
         for (split, number), digests in zip(parts, pool.map(lambda part: write(*part), parts), strict=True):
-            view.digests.update(zip(olmo_sft.part_names(split.split, number), digests, strict=True))
+            view.digests.update(zip(olmo_sft.build_part_names(split.split, number), digests, strict=True))
     (view.target / _SETTINGS).write_bytes(canonical_json(settings) + b"\n")
     view.facts["settings"] = settings
 
@@ -98,8 +98,8 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
     names = {_SETTINGS}
     for split in splits:
         for number in range(len(split.shards)):
-            names.update(olmo_sft.part_names(split.split, number))
-            yield from olmo_sft.part_defects(
+            names.update(olmo_sft.build_part_names(split.split, number))
+            yield from olmo_sft.find_part_defects(
                 _part_paths(directory, split, number),
                 _read_boundary(settings),
                 settings["vocab_size"],
@@ -127,9 +127,9 @@ VIEW = ConversationView(
     description="Flat token ids and label masks, one document per sequence, for OLMo-core.",
     kinds=frozenset({"numpy"}),
     is_packed=False,
-    file=lambda split, number, _: olmo_sft.part_names(split, number)[0],
+    file=lambda split, number, _: olmo_sft.build_part_names(split, number)[0],
     flat=lambda facts: FlatTokens(
-        olmo_sft.token_dtype(facts.settings["vocab_size"]).itemsize, facts.settings["is_appended"]
+        olmo_sft.choose_token_dtype(facts.settings["vocab_size"]).itemsize, facts.settings["is_appended"]
     ),
     identity=lambda shard: shard.facts.tokenizer_digest,
     write=_write_view,

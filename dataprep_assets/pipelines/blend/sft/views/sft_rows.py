@@ -23,7 +23,7 @@ _SKIP = "dataset_kwargs={'skip_prepare_dataset': True}"
 
 def list_files(split: PackedSplit) -> list[str]:
     """Return the paths of a split's files, one per shard."""
-    return [sft_rows.file_name(split.split, n, len(split.shards)) for n in range(len(split.shards))]
+    return [sft_rows.build_file_name(split.split, n, len(split.shards)) for n in range(len(split.shards))]
 
 
 def write_rows(splits: Sequence[PackedSplit], view: BlendViewWriter, *, is_packed: bool, about: str) -> None:
@@ -49,10 +49,10 @@ def find_defects(
     """Yield the defects of the sidecars, and of the columns that follow from the labels."""
     digests = {record.path: record.sha256 for record in receipt.files}
     by_split = {split.split: {name: digests[name] for name in list_files(split)} for split in splits}
-    yield from sft_rows.sidecar_defects(directory, by_split, receipt.dataset, about, list(digests))
+    yield from sft_rows.find_sidecar_defects(directory, by_split, receipt.dataset, about, list(digests))
     for names in by_split.values():
         for name in names:
-            yield from sft_rows.row_defects(directory / name, is_packed=is_packed)
+            yield from sft_rows.find_row_defects(directory / name, is_packed=is_packed)
 
 
 def read_rows(directory: Path, split: PackedSplit, *, is_packed: bool) -> Iterator[LabeledTokens]:
@@ -82,7 +82,7 @@ def rows_view(
         kinds=frozenset({"arrow", "huggingface"}),
         columns=sft_rows.PACKED_COLUMNS if is_packed else sft_rows.SEQUENCE_COLUMNS,
         is_packed=is_packed,
-        file=sft_rows.file_name,
+        file=sft_rows.build_file_name,
         write=partial(write_rows, is_packed=is_packed, about=about),
         read=partial(read_rows, is_packed=is_packed),
         defects=partial(find_defects, is_packed=is_packed, about=about),
