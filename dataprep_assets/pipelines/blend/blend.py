@@ -1,8 +1,9 @@
 """The blend (`<dataset>/blend`): the finished shards in the trainer's layout, with the trainer's entry files.
 
-On disk it is `runs/<run_hash>/`, which `runs.py` builds. Its metadata contains the tables that Nemotron logs to W&B:
-`progress_table` and `stage_table` (the plan's asset has `plan_table`). If the declaration has `wandb`, all three are
-also logged to W&B. Requested and realized shares of each dataset are shown as a table and as a plot.
+The run is stored in `runs/<run_hash>/`, which `runs.py` builds. The asset's metadata contains two of the tables that
+Nemotron logs to W&B, `progress_table` and `stage_table`; the plan's asset has the third, `plan_table`. If the
+declaration has `wandb`, all three tables are also logged to W&B. The metadata also shows each dataset's requested and
+realized shares as a table and as a plot.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,11 +40,11 @@ from dataprep_assets.pipelines.blend.runs import (
 )
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS, stage_shards
 
-# Logging of a finished blend's tables to Weights & Biases, if declared.
+# These functions log the tables of a finished blend to Weights & Biases, if the declaration has `wandb`.
 #
 # Only `log_tables` imports wandb, and only when it is called. The keys are the same as in Nemotron's `wandb_hook.py`
-# (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The W&B run is named after
-# the run hash, which its id contains. Logging the same run again therefore adds to the same W&B run. wandb's own data
+# (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The run hash is the name
+# of the W&B run and part of its id, so logging the same blend run again adds to the same W&B run. wandb's own data
 # collection (console, machine, code, installed packages) is switched off.
 
 _LOGIN_SECONDS = 60
@@ -53,10 +54,10 @@ Rows = Sequence[Mapping[str, Any]]
 def log_tables(
     declaration: WandbDeclaration, *, dataset: str, stage: str, config: Mapping[str, Any], tables: Mapping[str, Rows]
 ) -> str:
-    """Log the tables and the configuration, whose `run_hash` names the run; return its URL, or its folder if offline.
+    """Log the tables and the configuration to W&B; return the W&B run's URL, or its folder if W&B is offline.
 
-    Raises ConfigError if the extra is not installed, TransferError if W&B cannot be reached or refuses the tables. The
-    blend run is already finished and stays valid.
+    `config["run_hash"]` is the name of the W&B run. Raises ConfigError if the extra `wandb` is not installed, and
+    TransferError if W&B cannot be reached or refuses the tables. After an error, the finished blend run stays valid.
     """
     try:
         import wandb
@@ -106,12 +107,12 @@ def log_tables(
 
 def _build_table(wandb: Any, rows: Rows) -> Any:
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    # a cell is a number, or an empty text if nothing was measured
+    # columns may mix types, because a cell is a number or, if nothing was measured, an empty string
     return wandb.Table(columns=columns, data=[[row.get(c) for c in columns] for row in rows], allow_mixed_types=True)
 
 
 def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
-    """Return the `progress_table`: per dataset, the shards fetched and built, and the tokens and sequences so far.
+    """Return the rows of `progress_table`: each dataset's downloaded and built shards, and their tokens and sequences.
 
     `blend` is the declaration, `store` contains the artifacts, `plan` is the committed plan.
     """
@@ -127,7 +128,7 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
                 "downloaded": len(_current_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
                 "processed": len(receipts),
                 "total_tokens": sum(r.ledger.tokens for r in receipts if r.ledger),
-                # a document or record is one sequence; a conversation may be several, which its shard counts
+                # a document or record is one sequence, but a conversation may be several, so use the shard's count
                 "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in receipts if r.ledger),
                 "status": "completed" if is_done else "in_progress" if receipts else "pending",
             }
@@ -136,16 +137,16 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
 
 
 def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
-    """Return the `stage_table`: a row for each step of the pipeline, with its progress from the receipts in `store`.
+    """Return the rows of `stage_table`: one per step of the pipeline, with its progress from the receipts in `store`.
 
-    `blend` is the declaration, `plan` the committed plan. `tasks` counts artifacts, `queue_in` artifacts that wait for
-    the step, and `queue_out` artifacts that wait for the next step. `rows` counts rows read. `bytes` is the size of the
-    artifacts or, for snapshots, of their source files. `worker_seconds` and `cpu_seconds` are empty for steps that do
-    not measure them. `first` and `last` are the times when the first and last artifact were finished.
+    `blend` is the declaration, and `plan` is the committed plan. `tasks` counts finished artifacts, `queue_in` those
+    that wait for the step, and `queue_out` those that wait for the next step. `rows` counts rows read. `bytes` is the
+    size of the artifacts or, for snapshots, of their source files. `worker_seconds` and `cpu_seconds` are empty for
+    steps that do not measure them. `first` and `last` are the times when the first and last artifact were finished.
     """
     total = len(plan.partitions)
 
-    def single(name: str, stage: str, partition: str | None = None) -> dict[str, Any]:
+    def build_single_row(name: str, stage: str, partition: str | None = None) -> dict[str, Any]:
         receipts = _current_receipts(blend, store, name, [partition])
         return _build_stage_row(stage, receipts, queue_in=1 - len(receipts))
 
@@ -154,23 +155,23 @@ def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -
     snapshot_row = _build_stage_row(
         BLEND_SNAPSHOT, snapshots, total - len(snapshots), max(0, len(snapshots) - len(shards))
     )
-    receipts = _build_stage_row(
+    shard_row = _build_stage_row(
         SHARDS[blend.stage].name, shards, total - len(shards), actors=worker_count(blend.workers)
     )
     return [
-        single("blend_plan", "blend_plan"),
-        single("blend_preview", "blend_preview"),
+        build_single_row("blend_plan", "blend_plan"),
+        build_single_row("blend_preview", "blend_preview"),
         snapshot_row | {"bytes": sum(BlendSnapshotFacts.from_receipt(receipt).source_bytes for receipt in snapshots)},
-        *([single("engine_certificate", "engine_certificate")] if blend.stage != "rl" else []),
-        receipts,
-        single(RUNS, "blend", plan.run_hash),
+        *([build_single_row("engine_certificate", "engine_certificate")] if blend.stage != "rl" else []),
+        shard_row,
+        build_single_row(RUNS, "blend", plan.run_hash),
     ]
 
 
 def _build_stage_row(
     name: str, receipts: Sequence[Receipt], queue_in: int, queue_out: int = 0, actors: int = 1
 ) -> dict[str, Any]:
-    """Return the row of a pipeline step: its tasks, and the sums over their receipts."""
+    """Return the row of a pipeline step in `stage_table`, with sums over the receipts of its finished artifacts."""
     ledgers = [receipt.ledger for receipt in receipts if receipt.ledger]
     tokens = sum(ledger.tokens for ledger in ledgers)
     wall, cpu = (_sum_measured(receipts, measurement) for measurement in ("wall_seconds", "cpu_seconds"))
@@ -193,7 +194,7 @@ def _build_stage_row(
 
 
 def _sum_measured(receipts: Sequence[Receipt], name: str) -> float | None:
-    """Return the sum of a measurement over all receipts of a step; None unless every receipt has it."""
+    """Return the sum of the measurement `name` over a step's receipts; None if there are none, or one lacks it."""
     values = [receipt.measured[name] for receipt in receipts if name in receipt.measured]
     return sum(values) if values and len(values) == len(receipts) else None
 
@@ -219,7 +220,7 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec
 
     Args:
         blend: The dataset.
-        shards: The shards to lay out.
+        shards: Spec of the shards that the run consists of.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -244,7 +245,7 @@ def blend_run(blend: BlendDeclaration, store: ArtifactStore) -> Artifact:
 
 
 def describe_run(receipt: Receipt) -> list[str]:
-    """Return the lines with the trainer's settings for a finished blend run."""
+    """Return the trainer's settings for a finished blend run, one per line."""
     facts = RunFacts.from_receipt(receipt)
     return trainer_lines(facts.stage, facts.root, facts.used, [record.path for record in receipt.files])
 
@@ -263,7 +264,7 @@ def _build_run(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outco
 
 
 def _find_losses(blend: BlendDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
-    """Yield the shards that the sample leaves out, and the rows of shards that no split of the run uses."""
+    """Yield a loss per dataset for the shards that are not in the sample, and for rows of shards that no split uses."""
     plan, name = load_blend_plan(blend, store), SHARDS[blend.stage].name
     for unit in plan.units:
         left_out = len(unit.shards) - len(unit.chosen)

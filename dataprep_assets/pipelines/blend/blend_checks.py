@@ -1,14 +1,14 @@
 """Checks of a finished blend run: its files, shards, splits and shares, and its current sources.
 
-The run is laid out again, without the shards' bytes, and compared with the stored one. This verifies that the entry
-files list every used shard exactly once, and nothing else.
+`blend_run_intact` lays the run out again, without copying the shards' bytes, and compares the result with the stored
+run. This verifies that the entry files list every used shard exactly once, and nothing else.
 
-The current sources are compared with the plan, because a weight is chosen for the data at planning time. If a source
-has grown or shrunk since, the same weight reads it less or more often, and its share of the rows changes. The blend run
-is still valid, but its owner may want to know.
+`blend_sources_unchanged` compares the current sources with the plan, because a weight is chosen for the data at
+planning time. If a source has grown or shrunk since, the same weight reads it less or more often, and its share of the
+rows changes. The blend run is still valid, so the check only warns.
 
-Splits without shared files may still share content, because sources may contain duplicates of each other. The
-check compares 64-bit hashes of the trainer's units: documents (`pretrain`), sequences (`sft`) or lines (`rl`).
+`splits_disjoint` also compares content, because splits without shared files may still contain duplicates of each other.
+It compares 64-bit hashes of documents (`pretrain`), sequences (`sft`), prompts (`pairs`) or lines (`rl`).
 
 Entry points: `CHECKS`, `OpenedRun`.
 """
@@ -61,7 +61,7 @@ from dataprep_assets.table import format_share
 
 @dataclass(frozen=True)
 class OpenedRun(OpenedArtifact):
-    """A run, opened for checks, with its plan and all its chosen shards."""
+    """A blend run that is opened for checks, with its plan and all chosen shards."""
 
     blend: BlendDeclaration
     plan: BlendPlan
@@ -69,28 +69,28 @@ class OpenedRun(OpenedArtifact):
 
     @classmethod
     def open(cls, blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str] = ()) -> Self:
-        """Open the run of the committed plan; raise MissingArtifactError if there is no plan or no snapshot."""
+        """Open the run of the committed plan. Raises MissingArtifactError if the plan or a snapshot is missing."""
         plan = load_blend_plan(blend, store)
         return cls(blend.artifact(RUNS, plan.run_hash), store, blend, plan, stage_shards(blend, store, plan))
 
     @cached_property
     def facts(self) -> RunFacts:
-        """The receipt's facts. Raises IntegrityError if one is missing."""
+        """Facts in the run's receipt. Raises IntegrityError if a fact is missing."""
         return RunFacts.from_receipt(self.receipt)
 
     @cached_property
     def finished(self) -> Sequence[FinishedShard]:
-        """The built shards. Raises MissingArtifactError if one is missing."""
+        """Built shards, with their receipts. Raises MissingArtifactError if a shard is not built."""
         return finished_shards(self.blend, self.store, self.plan, self.shards)
 
     @cached_property
     def receipts(self) -> Mapping[str, Receipt | None]:
-        """Partition → the receipt of each chosen shard; None if the shard is not built."""
+        """Receipt of each chosen shard, by partition; None for a shard that is not built."""
         partitions = [str(shard.artifact.partition) for shard in self.shards]
         return dict(zip(partitions, self.store.receipts([shard.artifact for shard in self.shards]), strict=True))
 
     def shared_content(self) -> list[str]:
-        """Return a sentence for each pair of splits with shared content."""
+        """Return a sentence for each pair of the run's splits with shared content."""
         artifacts = {str(shard.artifact.partition): shard.artifact for shard in self.shards}
         splits = {
             split: [(self.store.local(artifacts[p]), self.store.require(artifacts[p])) for p in names]
@@ -104,9 +104,10 @@ _NOUNS: Mapping[Stage, str] = {"pretrain": "document", "sft": "sequence", "pairs
 
 
 def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Receipt]]]) -> list[str]:
-    """Return a sentence for each pair of splits with shared content, with the amount.
+    """Return a sentence for each pair of splits with shared content, which includes the amount.
 
-    `splits` has the directory and receipt of each shard that a split uses. A single split is not read.
+    `splits` contains the directory and receipt of every shard that a split uses. If only one split has shards, nothing
+    is read.
     """
     used_splits = {split: shards for split, shards in splits.items() if shards}
     if len(used_splits) < 2:
@@ -142,7 +143,7 @@ def _hash_contents(stage: Stage, directory: Path, receipt: Receipt) -> Hashes:
 
 
 def _read_prompts(directory: Path, receipt: Receipt) -> Iterator[Any]:
-    """Yield the ids of each prompt: two pairs with one question share it."""
+    """Yield the token ids of each pair's prompt, because pairs with equal prompts share content."""
     for rows in read_preferences(directory / PAIRS_FILE):
         yield from (np.ascontiguousarray(row.prompt_ids).data for row in rows)
 
@@ -163,19 +164,19 @@ def _read_sequences(directory: Path, receipt: Receipt) -> Iterator[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class _BlendSource:
-    """A dataset of the plan, and its current files; None if they could not be listed."""
+    """A planned dataset, and its current files (`now`), which are None if they could not be listed."""
 
     unit: PlannedUnit
     now: DiscoveredDataset | None
 
     @property
     def bytes_now(self) -> int:
-        """Present size of its files in bytes."""
+        """Current size of the dataset's files in bytes; the planned size if the files could not be listed."""
         return self.unit.size_bytes if self.now is None else sum(entry.size_bytes for entry in self.now.entries)
 
     @property
     def changes(self) -> dict[str, int]:
-        """Numbers of added, removed and changed files."""
+        """Numbers of files that were added, removed or changed since the plan."""
         frozen, now = (
             {path: version for path, *version in _identify_files(dataset_files)}
             for dataset_files in (restore_planned_dataset(self.unit), self.now)
@@ -192,9 +193,9 @@ def _identify_files(dataset: DiscoveredDataset | None) -> Sequence[Sequence[str 
 
 
 def blend_sources_unchanged(run: OpenedRun) -> Finding:
-    """Check that every dataset still has the files of the plan; warn of changed ones, with the consequences.
+    """Check that every dataset still has the files of the plan; warn about changed files and their effect on shares.
 
-    Tokens of a changed source are estimated from its bytes.
+    The current tokens of a changed source are estimated from its size in bytes.
     """
     blend, facts, plan = run.blend, run.facts, run.plan
     sources = list(_list_sources(blend, plan))
@@ -239,7 +240,7 @@ def _clear_files(unit: PlannedUnit) -> DiscoveredDataset:
 
 
 def _build_rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]) -> Iterator[Row]:
-    """Yield a row for each dataset of a split, with its planned and its current amounts."""
+    """Yield a row for each dataset of a split, with its planned and current amounts, shares and epochs."""
     own_sources = [source for source in sources if source.unit.home == split]
     measure = "rows" if blend.stage == "rl" else "tokens"
     planned_amounts = {
@@ -340,9 +341,9 @@ def shards_complete(run: OpenedRun) -> Finding:
 
 
 def rows_read_once(run: OpenedRun) -> Finding:
-    """Check that the shards of each file that is split by rows read as many rows as the file has now.
+    """Check that the shards of each file that is divided by rows read as many rows as their ranges now contain.
 
-    Files with a shard that the sample leaves out are not counted. Blank lines count as rows of the file.
+    Row ranges of shards that are not built, or that the sample leaves out, are skipped. Blank lines count as rows.
     """
     blend, plan, receipts = run.blend, run.plan, run.receipts
     defects: list[str] = []
@@ -355,8 +356,8 @@ def rows_read_once(run: OpenedRun) -> Finding:
         for shard in unit.shards:
             key = partition_key(unit.name, shard.index)
             receipt = receipts.get(key)
-            # A range of a split file is the only part of its shard, so all rows of the ledger belong to it. A shard of
-            # several files, which `max_rows` may shorten, has a ledger that does not separate them.
+            # A range of a divided file is the only part of its shard, so all rows of the ledger belong to it. Skip
+            # shards with several parts, because their ledger does not count the rows of each part separately.
             for part in shard.parts if receipt is not None and len(shard.parts) == 1 else ():
                 if part.rows is None:
                     continue
@@ -390,7 +391,7 @@ def rows_read_once(run: OpenedRun) -> Finding:
 
 
 def blend_run_intact(run: OpenedRun) -> Finding:
-    """Check that the run has exactly its receipt's files and digests, belongs to this plan, and equals a new layout."""
+    """Check that the run's files match its receipt, belong to the current plan, and equal those of a new layout."""
     directory, receipt, plan = run.directory, run.receipt, run.plan
     defects = [f"{run.name}: {defect}" for defect in find_damage(directory, receipt, "full")]
     defects += find_contradicted_claims(run.blend, run.store, plan, run.finished, directory, receipt)
@@ -416,18 +417,18 @@ def splits_disjoint(run: OpenedRun) -> Finding:
     Shared content is only a warning, because a source may contain duplicates.
     """
     used_shards, plan = run.facts.used, run.plan
-    split_by_content: dict[str, str] = {}
+    split_by_shard: dict[str, str] = {}
     rows: dict[str, list[tuple[str, str, int, int | None]]] = {}
     defects: list[str] = []
     for split, partitions in used_shards.items():
         for partition in partitions:
-            if split_by_content.setdefault(partition, split) != split:
-                defects.append(f"{partition} is in {split_by_content[partition]} and in {split}")
+            if split_by_shard.setdefault(partition, split) != split:
+                defects.append(f"{partition} is in {split_by_shard[partition]} and in {split}")
             for part in plan.find_shard(partition)[1].parts:
                 if not part.entry.size_bytes:  # empty files have equal digests, but no rows
                     continue
                 first_row, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
-                # compare by content, because a copy with another path would put the same rows into another split
+                # compare by content, because a copy under a different path could put the same rows into another split
                 content = part.entry.sha256 or part.entry.etag or part.entry.path
                 for other_split, path, begin, end in rows.get(content, ()):
                     # a range excludes its `stop`; None is the end of the file, and no range begins after it
@@ -438,19 +439,19 @@ def splits_disjoint(run: OpenedRun) -> Finding:
     warning = not defects
     return build_verdict(
         defects or run.shared_content(),
-        f"{count_of(len(split_by_content), 'shard')} in {count_of(len(used_shards), 'split')}, without shared content.",
+        f"{count_of(len(split_by_shard), 'shard')} in {count_of(len(used_shards), 'split')}, without shared content.",
         "Remove duplicates from the sources, or keep them in one split"
         if warning
         else "Give each split its own sources, or use `held_out`",
         warning=warning,
-        facts={"shards": len(split_by_content), "splits": len(used_shards)},
+        facts={"shards": len(split_by_shard), "splits": len(used_shards)},
     )
 
 
 def mixture_matches_weights(run: OpenedRun) -> Finding:
     """Check that realized shares are within the tolerance, and that epochs are within the limit.
 
-    `blend_run_intact` verifies that the table in the receipt belongs to the trainer's files.
+    `blend_run_intact` verifies that the table of shares in the receipt matches the trainer's files.
     """
     blend, table = run.blend, run.facts.realised
     defects: list[str] = []
@@ -500,7 +501,10 @@ def _requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
 
 
 def lengths_balanced(run: OpenedRun) -> Finding:
-    """Check that neither answer is the longer one in nearly all pairs of a dataset; its table has the lengths."""
+    """Check that neither chosen nor rejected answers are longer in nearly all pairs of a dataset.
+
+    The finding's table has the lengths per dataset and split.
+    """
     files: dict[tuple[str, str], list[Path]] = {}
     for split, partitions in run.facts.used.items():
         for partition in partitions:
@@ -560,7 +564,7 @@ _LENGTHS_BALANCED = Check(
 
 
 def run_checks(blend: BlendDeclaration) -> tuple[Check[OpenedRun], ...]:
-    """Return the checks of a blend's run: `CHECKS`, and for pairs the lengths of their answers."""
+    """Return the checks of a blend's run: `CHECKS` and, for pairs, the check of their answers' lengths."""
     if blend.stage != "pairs":
         return CHECKS
     return (*CHECKS, replace(_LENGTHS_BALANCED, limit=blend.pairs_options.max_chosen_longer))

@@ -1,4 +1,4 @@
-"""Sample of a blend's documents for the certification of its engine."""
+"""Sample of a blend's documents, on which its tokenizer engine is certified."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +17,7 @@ from dataprep_assets.tokenization.chat.messages import Conversation, Preference,
 
 
 def blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
-    """Return the engine to certify on documents of each dataset. Raises ConfigError without a tokenizer."""
+    """Return the engine, to be certified on documents of each dataset. Raises ConfigError if there is no tokenizer."""
     options = blend.pretrain_options
     return CertifiedEngine(
         dataset=blend,
@@ -40,12 +40,12 @@ def _draw_sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
 
 
 def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
-    """Yield the first texts of each dataset's smallest file, with long texts truncated.
+    """Yield the first texts of each dataset's smallest file; long texts are truncated.
 
-    Mirrored files are downloaded first. Bad records are skipped, because building the shards rejects them.
+    Mirrored files are downloaded first. Bad records are skipped, because the build of the shards rejects them.
     """
     for unit in plan.units:
-        # use the smallest file, because it may need a download; empty files and files of unknown size come last
+        # use the smallest file, because it may have to be downloaded; empty files and files of unknown size come last
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
         access = open_place(unit.dataset, blend.sources).access
         access.fetch([entry])
@@ -60,7 +60,7 @@ def _read_texts(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry
 
 
 def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
-    """Yield the tokenized texts of a `row` of the dataset `unit`: its text, or the texts of its messages."""
+    """Yield the texts of a `row` of the dataset `unit` that a build tokenizes: its text, or those in its messages."""
     if blend.stage == "pretrain":
         yield from _find_strings(value_at(row, unit.dataset.text_field))
         return
@@ -76,7 +76,7 @@ def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -
             yield from _find_strings(row)
         return
     conversation = read_conversation(row, fields, choices)
-    # include refused rows, because a preview estimates their share
+    # include rows that cannot be read as conversations, because the preview estimates their share
     yield from _find_strings(conversation.messages if isinstance(conversation, Conversation) else row)
 
 

@@ -27,16 +27,16 @@ from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
 SHARD_TRACERS: Mapping[str, type[ShardTracer[Any, Any]]] = {"sft": ChatTracer, "pairs": PairsTracer, "rl": RecordTracer}
-"""Stage → tracer of its shards; the shards of other stages are streams of tokens."""
+"""Stage → tracer of its shards. The shards of `pretrain`, which is not listed, are streams of tokens."""
 
 
 def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> Tracer:
     """Return the tracer of a blend, which treats the blend's datasets as splits.
 
     Args:
-        blend: The blend.
-        store: The store of its artifacts, with all its shards.
-        specs: Its artifacts.
+        blend: The declaration.
+        store: The store of the blend's artifacts, in which all shards are built.
+        specs: The specs of the blend's artifacts.
     """
     plan = load_blend_plan(blend, store)
     if blend.stage in SHARD_TRACERS:
@@ -58,7 +58,7 @@ def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[
 
 
 def _refusal_reason(blend: BlendDeclaration, store: ArtifactStore, file: str, row: int) -> str | None:
-    """Return why a row of a source file is not a document, in words; None if the reason cannot be read."""
+    """Return the reason why a row of a source file is not a document, in words; None if the reason cannot be found."""
     plan, ids = load_blend_plan(blend, store), blend_ids(blend)
     try:
         selection = Selection(
@@ -69,7 +69,7 @@ def _refusal_reason(blend: BlendDeclaration, store: ArtifactStore, file: str, ro
         for partition in plan.partitions:
             fields = RecordFields(plan.find_shard(partition)[0].dataset.text_field, ids.id_field if ids else None)
             for part in shard_parts(blend, store, plan, partition):
-                # a file may be in several shards by ranges of its rows
+                # skip shards with other row ranges of the same file
                 is_inside = part.rows is None or part.rows.rows_within(row, 1) == slice(0, 1)
                 if part.label == file and is_inside and (block := part.record_at(row, fields)) is not None:
                     return selection.explain_refusal(block)

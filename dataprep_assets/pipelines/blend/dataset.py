@@ -1,4 +1,4 @@
-"""Dataset class of blends for pretraining, SFT, pairs or RL: their artifacts and messages."""
+"""Dataset class of blends for pretraining, SFT, pairs or RL: its artifacts, data card, cost estimate and summary."""
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, partial
@@ -65,9 +65,9 @@ def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) 
     """Estimate the cost of a pretraining blend.
 
     Args:
-        blend: The dataset.
-        store: Store of its artifacts.
-        machine: The machine that builds it.
+        blend: The declaration.
+        store: The store of the blend's artifacts.
+        machine: The machine that builds the blend.
 
     Raises ConfigError if the blend has no plan yet.
     """
@@ -89,7 +89,7 @@ def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) 
 
 
 def _measure_reading(blend: BlendDeclaration, unit: PlannedUnit) -> SplitSizes:
-    """Return the sizes of one dataset's files and shards."""
+    """Return the sizes in bytes of a dataset's planned files and of its chosen shards."""
     shards = [unit.shards[index] for index in unit.chosen]
     files = {part.entry.relpath: part.entry.size_bytes for shard in shards for part in shard.parts}
     return SplitSizes(
@@ -144,7 +144,7 @@ _ABOUT = {
 
 
 def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """Return the data card of a blend, for the blend run that its trainer reads."""
+    """Return the spec of a blend's data card, which describes the blend run that the trainer reads."""
     (run,) = (spec for spec in specs if spec.name == BLEND)
     is_padded = blend.stage == "sft" and blend.sft_options.pad_to_multiple > 1
     return build_data_card_spec(
@@ -237,8 +237,8 @@ class Blend(Dataset):
 
     @classmethod
     def own_templates(cls, attributes: Any) -> Collection[Keys]:
-        # a chat template is itself Jinja, but a template's path may also contain Jinja: `{{ env.TEMPLATES
-        # }}/chat.jinja`
+        # an inline chat template is itself Jinja, but a path may also contain Jinja, which Dagster must expand:
+        # `{{ env.TEMPLATES }}/chat.jinja`
         match attributes:
             case {"sft": {"chat_template": str(template)}} if "{%" in template or "messages" in template:
                 return {("sft", "chat_template")}
@@ -329,9 +329,10 @@ class Blend(Dataset):
 
 
 def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
-    """Return the artifacts of a blend, inputs first.
+    """Return the specs of a blend's artifacts, inputs first.
 
-    These are plan, preview, snapshots and certificate, shards, run, and the RL manifest, and the views.
+    The artifacts are the plan, the preview, the engine certificate (not for RL), the snapshots, the shards, the run,
+    the manifest (only for RL), and the views.
     """
     partitions = Partitions(
         dynamic=f"{blend.dataset}_shards",

@@ -1,4 +1,4 @@
-"""The declaration of a training blend, validated once; its field descriptions are the YAML reference.
+"""The declaration of a training blend. The YAML reference is generated from its field descriptions.
 
 The blend itself, which may be in a separate file, is defined in `data_blend.py`, and the options of RL in
 `rl/options.py`.
@@ -32,7 +32,7 @@ STAGE_VIEWS: Mapping[str, Extensions] = {"sft": CONVERSATION_VIEWS, "pairs": PRE
 if TYPE_CHECKING:
     View = str
 else:
-    # the type lists the installed views, which a type checker cannot know
+    # at run time, the type lists the installed views, which a type checker cannot know
     View = Literal[tuple(name for views in STAGE_VIEWS.values() for name in views)]
 
 
@@ -84,7 +84,7 @@ class SampleDeclaration(DeclarationModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _validate_row_count(cls, value: Any) -> Any:
+    def _refuse_row_count(cls, value: Any) -> Any:
         # a bool is an int in Python, but `sample: true` is a different mistake
         if isinstance(value, int) and not isinstance(value, bool):
             raise ValueError(
@@ -286,7 +286,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @field_validator("views")
     @classmethod
     def _require_usable_views(cls, views: tuple[View, ...], info: ValidationInfo) -> tuple[View, ...]:
-        # an invalid stage has its own error; a different stage's views are reported with the stage
+        # an invalid stage has its own error, and `_require_stage_keys` reports views of a different stage
         stage = info.data.get("stage", "")
         if views and all(view in STAGE_VIEWS.get(stage, ()) for view in views):
             from dataprep_assets.engine.artifact.view import require_usable
@@ -296,8 +296,8 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         return views
 
     @model_validator(mode="after")
-    def _fits_its_stage(self) -> Self:
-        """Raise ValueError for keys that the stage does not have, or that exclude each other."""
+    def _require_stage_keys(self) -> Self:
+        """Raise ValueError for keys that the stage does not have, or that cannot be combined."""
         if self.views and self.stage not in STAGE_VIEWS:
             raise ValueError(
                 f"`views` are only for `stage: sft`, `stage: pairs` and `stage: rl`, not for `stage: {self.stage}`. "
@@ -330,7 +330,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             )
         if isinstance(self.blend, DataBlend) and (sentence := self._unfit_format(self.blend)) is not None:
             raise ValueError(sentence)
-        # only declared numbers of shards, because the plan determines the default number and checks it again
+        # check only declared numbers of shards, because the plan determines the default number and checks it then
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:
@@ -346,7 +346,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         """Whether the blend may read local files; true for a blend in a separate file, which can change at any time."""
         if not isinstance(self.blend, DataBlend):
             return True
-        # an asset's files may be local, which only its metadata reveals
+        # the files of an asset may be local, but only its metadata shows where they are
         paths = [*(unit.dataset.path for unit in self.blend.units()), *self.rl_options.placeholder_paths]
         return any("://" not in path or path.startswith("asset://") for path in paths)
 
@@ -367,7 +367,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
 
     @property
     def chat_options(self) -> SftOptions:
-        """The options of conversations, for the stages `sft` and `pairs`."""
+        """The options that decide how conversations are read and rendered, for the stages `sft` and `pairs`."""
         return self.pairs_options.chat if self.stage == "pairs" else self.sft_options
 
     @property
@@ -377,7 +377,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
 
     @property
     def record_locations(self) -> dict[str, str]:
-        """The locations of prompt and expected answer in records of `rl`, which determine the views' bytes."""
+        """The locations of the prompt and the expected answer in records of `rl`. The views' bytes depend on them."""
         return {"prompt": self.rl_options.prompt, "answer": self.rl_options.answer}
 
     @property
@@ -392,7 +392,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         if isinstance(self.blend, DataBlend):
             return self.blend
         blend = DataBlend.load(self.blend)
-        # the model rejects this for inline blends; a file's blend is known only now
+        # `_require_stage_keys` rejects this for inline blends, but a blend in a file is known only now
         if self.held_out is not None and blend.per_split:
             raise ConfigError(
                 f"`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists "
@@ -408,7 +408,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         return find_retracted_blend_artifacts(self, store, unplanned)
 
     def _unfit_format(self, blend: DataBlend) -> str | None:
-        """Return a sentence on the first dataset whose form of rows does not fit the stage; None if all fit."""
+        """Return a sentence about the first dataset whose `format` does not fit the stage; None if all fit."""
         for unit in blend.units() if self.stage == "pairs" else ():
             if unit.dataset.format not in (None, "auto", "pairs", "kto"):
                 return (

@@ -1,7 +1,8 @@
 """Finished shards of a plan, the input of every blend run.
 
-A missing shard, a shard from different inputs or settings, or a dataset without data is an error that contains its
-name. Entry points: `finished_shards`, `data_file`, `suffixes`.
+Missing shards, shards from different inputs or settings, and datasets without data raise errors that name them.
+
+Entry points: `finished_shards`, `data_file`, `suffixes`.
 """
 
 from collections.abc import Sequence
@@ -19,11 +20,11 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, de
 _SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "pairs": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
 _PREFIX = {"pretrain": "tokens"}
 _NAMED = 8
-"""Maximum number of partitions in an error, because a blend may have thousands."""
+"""Maximum number of partitions that an error lists, because a blend may have thousands."""
 
 
 class ShardToBuild(Protocol):
-    """Shard of a plan, of any stage: `TokenShard`, `SftShard` or `RlShard`."""
+    """Shard of a plan, of any stage: `TokenShard`, `SftShard`, `PairsShard` or `RlShard`."""
 
     @property
     def artifact(self) -> Artifact:
@@ -76,11 +77,11 @@ def finished_shards(
 ) -> list[FinishedShard]:
     """Return every chosen shard of the plan with its receipt, in the plan's order.
 
-    `blend` is the declaration, for the dataset's name in messages. `store` contains the artifacts. `shards` are all
-    chosen shards of `plan`, in any order.
+    `blend` is the declaration, `store` contains the artifacts, and `shards` are all chosen shards of `plan`, in any
+    order.
 
-    Raises MissingArtifactError, naming the missing shards; IntegrityError, naming the shards with different inputs or
-    settings, or a dataset without data.
+    Raises MissingArtifactError if shards are missing. Raises IntegrityError if shards were built from different inputs
+    or settings, or if a dataset has no data.
     """
     by_partition = {shard.artifact.partition: shard for shard in shards}
     if unplanned := set(plan.partitions) ^ {str(p) for p in by_partition}:
@@ -133,12 +134,12 @@ def _describe_partitions(
 
 
 def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRecord:
-    """Return the record of a shard's data file with a `suffix` (of `suffixes(blend)`) from its `receipt`.
+    """Return the record of a shard's data file from its `receipt`, by the file's suffix (one of `suffixes(blend)`).
 
-    Raises IntegrityError unless there is exactly one.
+    Raises IntegrityError unless exactly one data file has the suffix.
     """
     prefix = _PREFIX.get(blend.stage, "")
-    # pretraining needs the prefix, because `document_ends.bin` and others are stored next to `tokens.bin`
+    # pretraining needs the prefix, because `document_ends.bin` has the same suffix as `tokens.bin`
     records = [f for f in receipt.files if f.path.endswith(suffix) and f.path.startswith(prefix)]
     # exclude the quarantine, which has the same JSON Lines suffix as RL records
     records = [f for f in records if not f.path.startswith("quarantine")]

@@ -1,8 +1,8 @@
-"""Artifact `<dataset>/indexed_bins`, one partition per shard: Megatron's bin and idx of a pretraining blend.
+"""Artifact `<dataset>/indexed_bins`, one partition per shard: Megatron's `.bin` and `.idx` files of a blend.
 
-The shard is the canonical token stream, built like the corpus pipeline's stream (`corpus/token_bins.py`). Its
-`tokens.bin` is Megatron's `.bin`, and `tokens.idx` is derived from the same document ends. `<directory>/tokens` is the
-prefix for Megatron.
+A shard is a canonical token stream, built like those of the corpus pipeline (`corpus/token_bins.py`). Its `tokens.bin`
+is Megatron's `.bin` file, and `tokens.idx` is derived from the same document ends. Megatron reads both by the prefix
+`<directory>/tokens`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -66,7 +66,7 @@ def index_matches_stream(shard: OpenedTokens) -> Finding:
 
 
 def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIndex) -> Iterator[str]:
-    """Yield a sentence for each property of the index that contradicts the stream or the receipt."""
+    """Yield a sentence for each property of the index that does not match the stream or the receipt."""
     name, ledger = describe_artifact(receipt), require_ledger(receipt)
     dtype = TokenBinsFacts.from_receipt(receipt).dtype
     if index.dtype != dtype:
@@ -139,7 +139,7 @@ def indexed_bins_shards(
                 retracted=current_retractions(store, artifact, stream.retracted_ids),
                 budget=blend.bad_records.budget,
                 files=shard_parts(blend, store, plan, partition),
-                # pass only the sum, because a range of a divided file has no separate size
+                # pass only the total size, because the plan has no sizes of row ranges
                 sizes=(planned_shard.total_bytes,),
                 megatron=True,
                 salt=blend.force,

@@ -1,7 +1,7 @@
 """Remarks on a blend before it is built, for `dataprep check` and the beginning of `dataprep run`.
 
-Checks only what is cheap to read: the JSON file, a local tokenizer, the template, the transforms, and the listing and
-first rows of local sources.
+Only inputs that are cheap to read are examined: the JSON file, a local tokenizer, the template, the transforms, and the
+listing and first rows of local sources.
 """
 
 import itertools
@@ -45,7 +45,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 _FOOTERS = 256
 """Maximum number of Parquet files to open per dataset."""
 _FEW = 100
-"""Number of rows of a file whose fields are compared with the other files' fields."""
+"""Number of rows per file whose fields are compared with those of the other files."""
 
 
 def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
@@ -60,7 +60,7 @@ def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     if blend.stage == "rl":
         yield from _transform_remarks(blend)
     for keys, dataset in _datasets_with_keys(data):
-        # in the YAML, a blend in a separate file has only one line
+        # point to `blend` for a blend in a separate file, because the YAML has no other line about it
         yield from _dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
 
 
@@ -90,7 +90,7 @@ def _template_remarks_without_tokenizer(blend: BlendDeclaration, tokenizer: Toke
 
 
 def _stream_remarks(blend: BlendDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
-    """Yield remarks for pretraining, on the tokens around a document and the dtype of the ids."""
+    """Yield remarks on pretraining settings: the tokens around a document, and the dtype of the ids."""
     if blend.pretrain_options.add_eos:
         options = blend.pretrain_options
         yield from find_separator_remarks(bundle, options.separator, options.special_tokens, ("pretrain", "separator"))
@@ -113,7 +113,7 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         yield Remark(keys=keys, sentence=str(error))
         return
     for name, source in sources.items():
-        # skip validation, because records may use source names that are invalid for datasets
+        # skip validation, because the names of placeholder sources may be invalid as names of datasets
         dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
         files = _list_files(blend, dataset, keys)
         if isinstance(files, Remark):
@@ -121,7 +121,7 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
 
 
 def _datasets_with_keys(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
-    """Yield each dataset that is read, with the path of its YAML key."""
+    """Yield each dataset with a positive weight, with the path of its YAML key."""
     for key in ("datasets", *SPLITS):
         for index, dataset in enumerate(getattr(data, key) or ()):
             if dataset.weight > 0:
@@ -129,7 +129,7 @@ def _datasets_with_keys(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...]
 
 
 def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
-    """Yield remarks on the path of a dataset, and on its first rows: empty, or without the field to read."""
+    """Yield remarks on the path of a local dataset, its excluded or damaged files, and its first rows."""
     inline = keys != ("blend",)
     files = _list_files(blend, dataset, (*keys, "path") if inline else keys)
     if isinstance(files, Remark):
@@ -167,7 +167,7 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
 def _excluded_file_remarks(
     blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
-    """Yield remarks on data files that are left out."""
+    """Yield remarks on data files that are left out, with the reason."""
     for reason, names in list_left_out_data(open_place(dataset, blend.sources), dataset).items():
         example = "" if blend.sensitive else f", for example {names[0]}"
         sentence = f"{dataset.name}.path: {count_of(len(names), 'file')} excluded{example}: {reason}"
@@ -177,13 +177,13 @@ def _excluded_file_remarks(
 def _stray_remarks(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
-    """Yield remarks on files whose records have no field of the other files, because any JSON object is accepted."""
+    """Yield a remark on a file whose records share no field with the other files, since RL accepts any JSON object."""
     fields_of_files = list[tuple[int, Path, frozenset[str]]]()
-    with suppress(DataprepError, OSError):  # another remark reports damaged files
+    with suppress(DataprepError, OSError):  # a different remark reports damaged files
         for path in sample_files(paths):
             rows = list(itertools.islice(read_first_rows([path], dataset.reading), _FEW))
             fields_of_files.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
-    # report the file with fewer rows, because a file with all rows under one key is read as one row
+    # begin with the file with the fewest rows, because a file with all rows under one key is read as one row
     for _, path, own_fields in sorted(fields_of_files):
         other_fields = frozenset().union(*(fields for _, other_path, fields in fields_of_files if other_path != path))
         if own_fields and other_fields and not own_fields & other_fields:
@@ -201,7 +201,7 @@ def _stray_remarks(
 
 
 def _rendered_text_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Iterator[Remark]:
-    """Yield remarks on texts that a template has already rendered."""
+    """Yield remarks on texts that a chat template seems to have rendered already."""
     reading = blend.pretrain_options.special_tokens
     # other remarks report an unusable tokenizer or file
     with suppress(DataprepError, OSError):
@@ -212,7 +212,7 @@ def _rendered_text_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths
 
 
 def _find_damaged_footer(paths: Sequence[Path]) -> str | None:
-    """Return the error of the first Parquet file with an unreadable footer; None if there is none."""
+    """Return the error of the first Parquet file with an unreadable footer; None if all footers are readable."""
     for path in itertools.islice((path for path in paths if path.suffix == ".parquet"), _FOOTERS):
         try:
             count_rows(path, format="parquet", compression=None, label=path.name)
@@ -222,7 +222,7 @@ def _find_damaged_footer(paths: Sequence[Path]) -> str | None:
 
 
 def _current_part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourcePart:
-    """Return a file of a dataset, to read some of its rows."""
+    """Return a local file of a dataset, ready to read some of its rows; it has no digest."""
     kind, compression = file_format(path.name)
     return SourcePart(
         label="a file" if blend.sensitive else path.name,
@@ -237,7 +237,7 @@ def _current_part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) ->
 
 
 def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> str | None:
-    """Return the reason why a run would reject a file because of its first rows; None if there is none."""
+    """Return the reason why a run would reject a file after its first rows; None if it would not reject the file."""
     part = _current_part(blend, dataset, path)
     try:
         top_rows = summarize_first_rows((len(block.rows), block.bad) for block in part.read_rows())
@@ -251,9 +251,9 @@ def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) ->
 def _list_files(
     blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
 ) -> list[Path] | Remark | None:
-    """Return the files of a dataset to read, in order; None if they are not local.
+    """Return the paths of a dataset's files, in order; None if they are not local.
 
-    If the path or the files are invalid, return a remark at `keys`.
+    If the path or the files are invalid, a remark at `keys` is returned instead.
     """
     try:
         source = open_place(dataset, blend.sources)

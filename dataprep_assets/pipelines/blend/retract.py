@@ -1,7 +1,7 @@
 """Lookup of the rows that a list of ids names, counted by shard, and their addition to a blend's retraction list.
 
-The index of finished shards has every row that they read, also the dropped ones. A row that no shard has read is read
-from the source, because a removal request must also apply to future rows.
+The index of a finished shard has every row that the shard read, including dropped rows. A row that no shard has read is
+looked up in the source, because a removal request must also apply to rows of future shards.
 
 Entry point: `retract_rows`.
 """
@@ -44,12 +44,15 @@ from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.document_ids import DocumentIds, RowIds
 
 _COUNT_NOUNS = {"pretrain": ("document", "token"), "sft": ("conversation",), "pairs": ("pair",), "rl": ("record",)}
-"""Nouns for the counts of a shard, by stage."""
+"""Stage → nouns for the counts of a shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Shard:
-    """A finished shard with its index, and its dataset's names. `is_planned` is False for a shard of an older plan."""
+    """A finished shard with its index. `datasets` are its dataset's names, with and without the split.
+
+    `is_planned` is False for a shard that is not in the current plan.
+    """
 
     handle: ArtifactHandle
     index: RowIndex | DocumentIndex
@@ -62,7 +65,7 @@ class _Shard:
         return str(self.handle.artifact.partition)
 
     def reason_at(self, line: int) -> str:
-        """Return why the row of a line of the index is not in the shard."""
+        """Return the reason why the row in a line of the index is not in the shard."""
         entry = find_quarantined(self.handle, *self.index.place_of(line))
         if entry is not None:
             return str(entry["reason"])
@@ -70,14 +73,17 @@ class _Shard:
 
     @property
     def removed_ids(self) -> Sequence[str]:
-        """The ids that were on the list when the shard was built, and whose rows it left out."""
+        """The ids whose rows were left out of the shard, because they were on the list when the shard was built."""
         removed_ids: Sequence[str] = self.handle.receipt.facts.get("retracted", ())
         return removed_ids
 
 
 @dataclass(frozen=True, kw_only=True)
 class _NamedRow:
-    """A row that a line names: its id, and the name of its dataset."""
+    """A row that a line of the list of ids names: the hash of its id, and its dataset's name.
+
+    `is_unread` is True if no shard has read the row.
+    """
 
     hash: str
     dataset: str
@@ -87,17 +93,17 @@ class _NamedRow:
 def retract_rows(
     blend: BlendDeclaration, store: ArtifactStore, path: Path, *, strict: bool = False
 ) -> RetractionResult:
-    """Add the rows of a list of ids to a blend's retraction list.
+    """Add the rows that a list of ids names to a blend's retraction list; return the counts for the report.
 
     Args:
-        blend: The dataset.
-        store: The store of its shards.
-        path: The list of ids.
-        strict: Write nothing unless every line is found or was already retracted.
+        blend: The declaration.
+        store: The store of the blend's shards.
+        path: The path of the list of ids.
+        strict: Whether to write nothing unless every line is found or was already retracted.
 
-    Raises ConfigError for declared ids without `id_field`, for a file that several datasets have, and for a sensitive
-    blend without a key. Raises the errors of `read_ids` and `add_retractions`, and another DataprepError if a row must
-    be read from the source and cannot be.
+    Raises ConfigError if the list has ids but the blend has no `id_field`, if several datasets have a listed file, or
+    if a sensitive blend has no key. Raises the errors of `read_ids` and `add_retractions`, and other DataprepErrors if
+    a row cannot be read from its source.
     """
     assert blend.retractions is not None, "a located declaration has a list"
     ids = blend_ids(blend)
@@ -111,7 +117,7 @@ def retract_rows(
     # also count rows that were already listed, because the last run may not have removed them
     amounts, held_hashes, files = lookup.count({row.hash for row in rows if row is not None})
     reasons = lookup.find_left_out_reasons(new_hashes - held_hashes)
-    # rows that no shard has read; the reason of an index is more exact
+    # also report rows that no shard has read, but prefer the reason in a shard's index, which is more precise
     reasons = {row.hash: NOT_BUILT for row in rows if row is not None and row.is_unread} | reasons
     reasons = {row_hash: reason for row_hash, reason in reasons.items() if row_hash in new_hashes - held_hashes}
     hashes = [None if row is None else row.hash for row in rows]
@@ -135,13 +141,13 @@ def retract_rows(
 
 
 class _Lookup:
-    """Finds rows in the finished shards of a blend, and in its sources."""
+    """Lookup of rows in the finished shards of a blend, and in its sources."""
 
     def __init__(self, blend: BlendDeclaration, store: ArtifactStore, ids: DocumentIds) -> None:
         self._blend, self._store, self._ids = blend, store, ids
 
     def find_row(self, line: IdLine) -> _NamedRow | None:
-        """Return the row of a line; None for a row of a file that does not exist or cannot be parsed."""
+        """Return the row that a line names; None for a row of a file that does not exist or cannot be parsed."""
         if line.hash is not None:
             return _NamedRow(hash=line.hash, dataset="")
         if line.file is not None:
@@ -212,7 +218,7 @@ class _Lookup:
                 yield from () if documents.ids is None else documents.ids.tolist()
 
     def count(self, hashes: set[str]) -> tuple[list[RetractedAmount], set[str], dict[str, str]]:
-        """Return the amounts of rows with these ids by shard, their ids, and their files: name → SHA-256."""
+        """Return the amounts of kept rows with these hashes by shard, the rows' hashes, and their files' digests."""
         wanted_hashes = np.array(sorted(int(row_hash, 16) for row_hash in hashes), np.uint64)
         amounts, held_hashes, files = list[RetractedAmount](), set[str](), dict[str, str]()
         for shard in self._shards if hashes else ():
@@ -226,19 +232,19 @@ class _Lookup:
         return amounts, held_hashes, files
 
     def find_left_out_reasons(self, hashes: set[str]) -> dict[str, str]:
-        """Return the reason for each of these ids that a shard of the plan has read and left out."""
+        """Return, by hash, the reason why a shard of the plan has left out a row that it has read."""
         wanted_hashes = np.array(sorted(int(row_hash, 16) for row_hash in hashes), np.uint64)
         reasons: dict[str, str] = {}
         for shard in self._shards if hashes else ():
             if shard.is_planned:
-                # these rows were removed by a list from which their ids have been deleted, without a run in between
+                # include ids that were deleted from the list since it removed their rows, without a run in between
                 reasons |= dict.fromkeys(hashes.intersection(shard.removed_ids), RETRACTED)
                 for line in shard.index.lines_with(wanted_hashes).tolist():
                     reasons.setdefault(f"{int(shard.index.hashes[line]):016x}", shard.reason_at(line))
         return reasons
 
     def copies(self, files: Mapping[str, str]) -> tuple[Path, ...]:
-        """Return the mirrors' copies of source files; for sensitive data only the folders, as names may be secret."""
+        """Return the paths of the mirrors' copies of source files; only their folders if the blend is sensitive."""
         copies: dict[Path, None] = {}
         for discovered in self._sources if files else ():
             access = open_place(discovered.unit.dataset, self._blend.sources).access
@@ -248,14 +254,14 @@ class _Lookup:
 
     @cached_property
     def _sources(self) -> list[DiscoveredDataset]:
-        """Source files of the plan; current source files if there is no plan."""
+        """The plan's datasets with their source files; the current datasets if there is no plan."""
         if has_blend_plan(self._blend, self._store):
             return [restore_planned_dataset(unit) for unit in load_blend_plan(self._blend, self._store).units]
         return discover_datasets(self._blend, {})
 
     @cached_property
     def _shards(self) -> list[_Shard]:
-        """The finished shards with an index: first the plan's shards, then other shards with ids of the same kind."""
+        """Finished shards that have an index: first the plan's shards, then other shards with ids of the same kind."""
         blend, store = self._blend, self._store
         if not has_blend_plan(blend, store):
             return []
@@ -265,7 +271,7 @@ class _Lookup:
         shards = [shard for key in plan.partitions for shard in self._open(key, datasets[key], is_planned=True)]
         for key in store.partitions(blend.dataset, name):
             if key not in datasets:
-                with suppress(DataprepError, OSError):  # `find_unplanned_retracted` lists these
+                with suppress(DataprepError, OSError):  # `find_unplanned_retracted` reports unreadable shards
                     shards += self._open(key, frozenset({dataset_name(key)}), is_planned=False)
         return shards
 

@@ -1,4 +1,4 @@
-"""Obsolete artifacts of a blend that contain removed rows, or may contain some.
+"""Obsolete artifacts of a blend that contain, or may contain, removed rows.
 
 Entry point: `find_retracted_blend_artifacts`.
 """
@@ -21,7 +21,7 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 def find_retracted_blend_artifacts(
     blend: BlendDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]
 ) -> list[Artifact]:
-    """Return the unplanned artifacts that contain a removed row or may contain one.
+    """Return the unplanned artifacts that contain, or may contain, a removed row.
 
     Raises the errors of `find_unplanned_retracted`.
     """

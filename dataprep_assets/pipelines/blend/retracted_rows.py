@@ -1,6 +1,6 @@
 """The check that a shard of conversations, pairs or records has no removed row.
 
-The views are compared with the shards by their own checks (`matches_run`).
+Views need no such check, because `matches_run` compares them with the shards.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,9 +39,9 @@ def no_retracted_row(
     Args:
         directory: The shard's directory.
         receipt: The shard's receipt.
-        retractions: The ids of the blend's rows, and its list.
+        retractions: The blend's retraction list, and the kind of its ids.
         sources: The shard's source files.
-        as_json: How the rows of these files are read.
+        as_json: Whether Parquet rows of the source files are read as JSON.
     """
     ledger, listed_hashes = require_ledger(receipt), retractions.hashes
     removed_count = ledger.dropped.get(RETRACTED, 0)
@@ -80,7 +80,7 @@ def _defects(
 
 
 def _find_changed_ids(index: RowIndex, name: str, ids: RowIds, source: SourcePart, *, as_json: bool) -> Iterator[str]:
-    """Yield the sampled rows of a source file that have a different id in the index."""
+    """Yield a sentence for each sampled row of a source file whose id differs from the id in the index."""
     of_source = index.table[:, 0] == source.ordinal
     rows, hashes = index.table[of_source, 1], index.hashes[of_source]
     sample = np.unique(np.linspace(0, len(rows) - 1, min(MAX_SAMPLED, len(rows))).astype(np.intp))

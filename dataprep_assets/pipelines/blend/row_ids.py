@@ -1,11 +1,12 @@
-"""Ids of the rows of conversations, pairs and records, by which `dataprep retract` removes rows from a blend.
+"""Ids of rows (conversations, pairs and records), by which `dataprep retract` removes rows from a blend.
 
-`row_ids.npy`, an int64 array next to a shard's rows, has one line per row that the shard read: ordinal of its source,
-row, and hash (`tokenization/document_ids.py`). It also has the dropped rows and the removed rows, so that they can be
-found by their ids, but not the rows that could not be parsed. A sensitive blend without a key has no such file.
+`row_ids.npy`, an int64 array next to a shard's rows, has one line per row that the shard has read: the ordinal of its
+source, its row number, and its hash (`tokenization/document_ids.py`). Dropped rows and removed rows are included so
+that they can be found by their ids. Rows that could not be parsed are not included. A sensitive blend without a key has
+no such file.
 
-The hashes on the retraction list that a shard has read are part of its key, so a changed list rebuilds only the shards
-that have read the rows.
+A shard's key covers the listed hashes that the shard has read, so a changed retraction list rebuilds only the shards
+that have read the listed rows.
 
 Entry points: `RowRetractions`, `row_retractions`; `ReadRows` for a build; `RowIndex`, `current_retractions`.
 """
@@ -31,15 +32,15 @@ from dataprep_assets.tokenization.document_ids import DocumentIds, RowIds
 
 ROW_IDS = "row_ids.npy"
 _MAX_ROWS = 1 << 40
-"""Limit of row numbers, to combine the ordinal of a source and a row into one integer."""
+"""Upper limit of row numbers, which allows a source's ordinal and a row to be combined into one integer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowRetractions:
-    """The ids of a blend's rows, and the hashes on its retraction list. Picklable.
+    """The kind of a blend's row ids, and the hashes on its retraction list. Instances are picklable.
 
-    `ids` is None for a sensitive blend without a key. `listed_bytes` has sorted little-endian uint64 hashes; `hashes`
-    is the same as an array.
+    `ids` is None for a sensitive blend without a key. `listed_bytes` has the sorted hashes as little-endian uint64, and
+    `hashes` returns them as an array.
     """
 
     ids: RowIds | None = field(default_factory=RowIds)
@@ -51,14 +52,17 @@ class RowRetractions:
         return np.frombuffer(self.listed_bytes, "<u8").astype(np.uint64, copy=False)
 
     def key_parts(self) -> dict[str, str]:
-        """Return the parts of a shard's key that identify the ids; empty for ids of whole rows without a key."""
+        """Return the parts of a shard's key that identify the kind of ids; empty for unkeyed ids of whole rows."""
         if self.ids is None:
             return {"row_ids": "none"}
         return {name: str(value) for name, value in self.ids.key_parts().items() if value is not None}
 
 
 def row_retractions(blend: BlendDeclaration) -> RowRetractions:
-    """Return the ids and the retraction list of a blend. Raises the errors of `read_retracted_ids`."""
+    """Return the kind of ids and the retraction list of a blend.
+
+    Raises ConfigError if there is a list but rows have no ids, and the errors of `read_retracted_ids`.
+    """
     ids = blend_ids(blend)
     assert ids is None or isinstance(ids, RowIds), "not for pretraining"
     if ids is None and blend.retractions is not None and blend.retractions.exists():
@@ -67,9 +71,9 @@ def row_retractions(blend: BlendDeclaration) -> RowRetractions:
 
 
 def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
-    """Return how a blend identifies its documents or rows; None for a sensitive blend without a key.
+    """Return the kind of ids of a blend's documents or rows; None for a sensitive blend without a key.
 
-    Raises ConfigError if the key is not in the environment.
+    Raises ConfigError if the declared key is not in the environment.
     """
     key = blend.source_key.load("source_key") if blend.source_key is not None else None
     kind = DocumentIds if blend.stage == "pretrain" else RowIds
@@ -77,7 +81,7 @@ def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
 
 
 def describe_missing_id_key(blend: BlendDeclaration) -> str:
-    """Return the sentence on a sensitive blend without a key, and its remedy."""
+    """Return a sentence about a sensitive blend without a key, with the remedy."""
     return (
         f"{blend.dataset} is sensitive and has no `source_key`, so its rows cannot be found. Declare one and run the "
         "dataset once"
@@ -85,16 +89,16 @@ def describe_missing_id_key(blend: BlendDeclaration) -> str:
 
 
 class ReadRows:
-    """The ids of the rows that a build reads, in their order."""
+    """The ids of the rows that a build reads, in the order of reading."""
 
     def __init__(self, retractions: RowRetractions) -> None:
-        """Prepare reading the rows of one or more files."""
+        """Begin without rows. The rows may be from several files."""
         self._ids, self._listed = retractions.ids, frozenset(retractions.hashes.tolist())
-        # arrays, because a shard may have millions of rows
+        # use arrays instead of lists, because a shard may have millions of rows
         self._ordinals, self._rows, self._hashes = array("q"), array("q"), array("Q")
 
     def is_retracted(self, row: Mapping[str, Any], ordinal: int, number: int) -> bool:
-        """Return whether a row is on the list, and keep its id, source and number."""
+        """Return whether a row is on the retraction list; also record the row's id, source and number."""
         if self._ids is None:
             return False
         row_hash = self._ids.hash_row(row)
@@ -130,10 +134,10 @@ def find_listed_hashes(table: Origins, retractions: RowRetractions) -> tuple[str
 
 
 class RowIndex:
-    """The ids of the rows of a finished shard of conversations, pairs or records."""
+    """Index of the rows that a finished shard of conversations, pairs or records has read, by their ids."""
 
     def __init__(self, receipt: Receipt, read: Callable[[str], bytes]) -> None:
-        """Open the index of a shard, which must have one (`has_index`), by a function that reads its files."""
+        """Open the index of a shard, which must have one (`has_index`). `read` returns the content of a file."""
         self._receipt, self._read = receipt, read
         self._sources: Sequence[Mapping[str, Any]] = receipt.facts.get("sources", ())
 
@@ -159,7 +163,7 @@ class RowIndex:
 
     @cached_property
     def files(self) -> list[str]:
-        """The shard's source files."""
+        """Names of the shard's source files."""
         return [str(source["file"]) for source in self._sources]
 
     @cached_property
@@ -167,7 +171,7 @@ class RowIndex:
         """Whether the row of each line is in the shard: shape `(rows,)`."""
         if not any(record.path == ORIGINS for record in self._receipt.files):
             return np.zeros(len(self.table), np.bool_)
-        # sequences also have their number in the conversation
+        # the origins of sequences have a third column, their number in the conversation
         columns = 3 if "sequences" in self._receipt.facts else 2
         origins = parse_origins(self._read(ORIGINS), columns, f"{self._receipt.partition}/{ORIGINS}")
         return np.isin(_positions(self.table), _positions(origins))
@@ -188,17 +192,20 @@ class RowIndex:
         return next(str(source["file"]) for source in self._sources if source["ordinal"] == ordinal), row
 
     def tokens_of(self, lines: NDArray[np.intp]) -> tuple[int, ...]:
-        """Return no counts, because the index has no tokens."""
+        """Return an empty tuple, because this index does not count tokens."""
         return ()
 
     def sources_of(self, lines: NDArray[np.intp]) -> Mapping[str, str]:
-        """Return the source files of these lines: name → SHA-256."""
+        """Return the SHA-256 of the source files of these lines, by name."""
         ordinals = set(self.table[lines, 0].tolist())
         return {str(s["file"]): str(s["sha256"]) for s in self._sources if s["ordinal"] in ordinals}
 
 
 class DocumentIndex:
-    """The ids of the documents of a finished pretraining shard, with the methods of `RowIndex`; all are kept."""
+    """Index of the documents of a finished pretraining shard, by their ids, with the methods of `RowIndex`.
+
+    A line is a document, and every document is in the shard.
+    """
 
     def __init__(self, shard: IndexedShard) -> None:
         self._shard = shard
@@ -210,7 +217,7 @@ class DocumentIndex:
 
     @property
     def files(self) -> list[str]:
-        """The shard's source files."""
+        """Names of the shard's source files."""
         return self._shard.files
 
     @property
@@ -232,18 +239,18 @@ class DocumentIndex:
         return self.files[file], row
 
     def tokens_of(self, lines: NDArray[np.intp]) -> tuple[int, ...]:
-        """Return the number of tokens of these documents."""
+        """Return a tuple with the total number of tokens of these documents."""
         return (self._shard.tokens_of(lines),)
 
     def sources_of(self, lines: NDArray[np.intp]) -> Mapping[str, str]:
-        """Return the source files of these documents: name → SHA-256."""
+        """Return the SHA-256 of the source files of these documents, by name."""
         return self._shard.sources_of(lines)
 
 
 def open_index(
     store: ArtifactStore, artifact: Artifact, receipt: Receipt, ids: DocumentIds
 ) -> RowIndex | DocumentIndex | None:
-    """Return the index of a finished shard; None if it has none with ids of the same field and key as `ids`."""
+    """Return the index of a finished shard; None unless its ids have the same field and key as `ids`."""
     if isinstance(ids, RowIds):
         return RowIndex.from_store(store, artifact, receipt) if has_index(receipt, ids) else None
     shard = IndexedShard(store, artifact, receipt)
@@ -256,17 +263,17 @@ def _positions(lines: Origins) -> NDArray[np.int64]:
 
 
 def has_index(receipt: Receipt, ids: RowIds) -> bool:
-    """Return whether a shard has ids that can be compared with `ids`: of the same field, with the same key."""
+    """Return whether a shard has an index whose ids are comparable with `ids`: of the same field, with the same key."""
     settings = receipt.recipe.get("settings", {})
     is_same = (settings.get("id_field"), settings.get("id_key")) == (ids.id_field, ids.key_digest)
     return is_same and any(record.path == ROW_IDS for record in receipt.files)
 
 
 def current_retractions(store: ArtifactStore, shard: Artifact, retractions: RowRetractions) -> tuple[str, ...]:
-    """Return the listed hashes that the current shard has read, as sorted hex strings.
+    """Return the listed hashes that the existing shard has read, as sorted hex strings.
 
-    The result is empty for a missing or unreadable shard. Such a shard is built anyway, and its new key has the hashes
-    that it has read.
+    The result is empty for a missing or unreadable shard. Such a shard is built in any case, and its new key then
+    covers the hashes that it has read.
     """
     if not retractions.listed_bytes or retractions.ids is None:
         return ()

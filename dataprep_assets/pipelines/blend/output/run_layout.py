@@ -1,4 +1,4 @@
-"""Layout of a blend run: the shards' files under different names, with JSON files next to them.
+"""Layout of a blend run: the shards' files under the run's names, with JSON files next to them.
 
   datasets/<name>/<plan_hash>/plan.json    the dataset's shard plan
   …/receipts/shard_000000.json             status, ledger and files of a shard
@@ -20,15 +20,15 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 
-# Keys for sources' locations and for how shards were built. Both may change after a run is finished, because the run's
-# key covers only its shards' content. Comparisons ignore these keys at any depth.
+# Keys for the sources' locations and for details of how shards were built. Their values may change after a run is
+# finished, because the run's key covers only the content of its shards. Comparisons ignore these keys at any depth.
 _LOCATION_KEYS = frozenset({"path", "split", "subset", "commit", "etag"})
 _MAKING = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunLayout:
-    """A blend run under construction in the staging directory `target`; `root` is its location for the trainer."""
+    """A blend run under construction in the staging directory `target`; the trainer will find the run at `root`."""
 
     blend: BlendDeclaration
     store: ArtifactStore
@@ -50,7 +50,7 @@ class RunLayout:
         """Write a JSON file of the run."""
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # sort the keys, so that equal values have equal bytes, which comparisons with a finished run try first
+        # sort the keys so that equal values have equal bytes, because a comparison of files compares the bytes first
         path.write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 
@@ -85,8 +85,8 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
 def is_equivalent(expected_path: Path, actual_path: Path) -> bool:
     """Return whether a file of a run equals the expected file, except for values that the run's key ignores.
 
-    These values, in `datasets/`, are the sources' locations at the time of the layout, and how the shards were built.
-    Raises FormatError if such a file does not contain a JSON object.
+    The ignored values are in the plans and receipts below `datasets/`: the sources' locations at the time of the
+    layout, and details of how the shards were built. Raises FormatError if a plan or receipt is not a JSON object.
     """
     if expected_path.read_bytes() == actual_path.read_bytes():
         return True
@@ -102,7 +102,7 @@ def _comparable_content(value: Any) -> Any:
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a run. Raises FormatError if there is none."""
+    """Return the JSON object in a file of a run. Raises FormatError if the file does not contain a JSON object."""
     try:
         value = load_untrusted_json(path.read_bytes())
     except ValueError as error:

@@ -41,7 +41,7 @@ def pairs_shards(
     for partition in partitions:
         unit, planned_shard = plan.find_shard(partition)
         parts = shard_parts(blend, store, plan, partition)
-        # estimate sizes of ranges, which the plan does not have
+        # divide the size evenly, because the plan has no sizes of row ranges
         sources = tuple(ChatSource.from_part(part, size=planned_shard.total_bytes // len(parts)) for part in parts)
         shards.append(
             PairsShard(
@@ -67,7 +67,7 @@ def build_pairs(
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are out of date, one task each, with the arguments of `build_rl_shards`."""
+    """Build the shards that are out of date, with one task per shard. The arguments are those of `build_rl_shards`."""
     jobs = whole_shard_jobs(shards, build_pairs_shard, verification, fetches)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 

@@ -1,7 +1,8 @@
-"""The blend plan (`<dataset>/blend_plan`): the files, or rows of files, of each shard; registers the partitions.
+"""The blend plan (`<dataset>/blend_plan`): the files, or row ranges of files, of each shard. It adds the partitions.
 
-A blend is `<dataset>/blend_plan → blend_preview → blend_snapshot, engine_certificate → indexed_bins | packed_sft |
-rl_jsonl → blend`, in one group named after the dataset. `plan.py` defines the plan, `planner.py` builds it.
+A blend's artifacts are `<dataset>/blend_plan → blend_preview → blend_snapshot, engine_certificate → indexed_bins |
+packed_sft | pairs | rl_jsonl → blend`, in a group named after the dataset. `plan.py` defines the plan, and `planner.py`
+computes it.
 """
 
 import json
@@ -68,20 +69,20 @@ def _compute_identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdenti
             continue
         files = list_dataset_files(source, unit.dataset)[1]
         listing += [[unit.name, file.relpath, file.size_bytes, file.etag] for file in files]
-        # a folder's listing has no versions, so only the time reveals an edit that keeps the size
+        # a folder's listing has no versions, so only the modification time reveals an edit that keeps the size
         if isinstance(access := source.access, LocalTree | UpstreamPartitions) and not access.mirrored:
             stamps += [[unit.name, f.relpath, read_modification_time(access.path(f), f.relpath)] for f in files]
     return identify_listing(listing, stamps)
 
 
 def _commit(access: HubMirror) -> str:
-    """Return the current commit of the revision, without a request if the revision is a commit."""
+    """Return the current commit of the declared revision. If the revision is itself a commit, no request is sent."""
     revision = access.repo.revision
     return revision if COMMIT.fullmatch(revision) else access.repo.resolve_commit()
 
 
 def _describe_changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
-    """Return the changes since the current plan, dataset by dataset."""
+    """Return a text with the numbers of files and datasets that have changed since the current plan."""
     units = blend.data_blend().units()
     if not has_blend_plan(blend, store):
         return join_counts([(len(units), "dataset", "not planned yet")])
@@ -104,7 +105,7 @@ def _describe_changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
 
 
 def _selection_json(dataset: BlendDataset) -> str:
-    """Return the keys of a declared dataset that select its files, as JSON."""
+    """Return a declared dataset's name and the keys that select its files, as JSON."""
     return dataset.unattributed.model_dump_json(include={"name", "path", "split", "subset"})
 
 
@@ -112,7 +113,7 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
     """Return the numbers of added, removed and changed files of a dataset since it was planned."""
     source = open_place(unit.dataset, blend.sources, patient=False)
     units = list(units)
-    # equal commits have the same files, so do not list them
+    # skip the listing, because equal commits have the same files
     if isinstance(source.access, HubMirror) and _commit(source.access) == units[0].commit:
         return {}
     # local files can only be compared by size, because a listing has no digests
@@ -141,9 +142,9 @@ _REPLAN = "Rebuild `blend_plan`"
 
 
 def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding:
-    """Check that each file is in exactly one shard, as a whole or in consecutive row ranges from 1 to the end.
+    """Check that each file is in exactly one shard, or divided into consecutive row ranges from row 1 to the end.
 
-    With `max_rows`, files and rows may be left out, but none may occur twice.
+    With `max_rows`, files and rows may be left out, but none may be in two shards.
     """
     range_count = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
     return build_verdict(
@@ -160,7 +161,7 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
 
 
 def _unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
-    """Yield a sentence for each shard number, chosen shard, file or range of rows of a dataset that is wrong."""
+    """Yield a sentence for each invalid shard number, chosen shard, file or row range of a planned dataset."""
     if [shard.index for shard in unit.shards] != list(range(len(unit.shards))):
         yield (
             f"{unit.name}: its shards are numbered {', '.join(str(s.index) for s in unit.shards)}, not 0 to "
@@ -196,7 +197,7 @@ def _unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
 
 
 def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, other_datasets: Iterable[str] = ()) -> Finding:
-    """Check that a plan of the current sources, tokenizer bytes, template text and options equals the frozen one.
+    """Check that a new plan from the current sources, tokenizer, template and options equals the committed plan.
 
     `blend` is the declaration, `store` contains the plan, and `other_datasets` are defects found by other checks.
     """
@@ -208,7 +209,7 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, other_dataset
     ]
     if not defects and compute_plan_key(fresh) != compute_plan_key(frozen):
         defects.append(f"{blend.dataset}: run hash {frozen.run_hash}, now {fresh.run_hash}")
-    # after a different plan hash, the other claims also differ and would hide the cause
+    # if a plan hash differs, the other claims differ as a consequence, and listing them would hide the cause
     if not defects:
         defects += other_datasets
     return build_verdict(
@@ -224,7 +225,7 @@ CONFIG = "config.json"
 
 
 class PlannedDatasetFacts(Facts):
-    """A dataset of the plan: bytes of its source files, numbers of planned and chosen shards, declared weight."""
+    """Facts of a planned dataset: its source files and their bytes, planned and chosen shards, and weight."""
 
     plan_hash: str
     commit: str | None
@@ -236,7 +237,7 @@ class PlannedDatasetFacts(Facts):
 
 
 class BlendPlanFacts(Facts):
-    """The datasets of the plan, by name."""
+    """Facts of a plan: its run hash, its stage, and its datasets by name."""
 
     run_hash: str
     stage: str
@@ -247,8 +248,8 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
     """Return the spec of the plan.
 
     Args:
-        blend: The dataset.
-        plans: The shards that this artifact plans.
+        blend: The declaration.
+        plans: The partitions of the shards, which this artifact determines.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -288,25 +289,25 @@ def _build_recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
         artifact=blend.artifact(BLEND_PLAN),
         key=compute_plan_key(plan),
         version=VERSION,
-        settings=json.loads(json.dumps(settings)),  # lists instead of tuples, as in a receipt
+        settings=json.loads(json.dumps(settings)),  # convert tuples to lists, because receipts contain JSON
         sources={name: digest for name, digest in sources.items() if digest is not None},
     )
 
 
 def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-    """Yield the recipe for the current sources. Mirrored sources are assumed to be at the plan's commits."""
+    """Yield the recipe for the current sources; mirrored sources are assumed to be unchanged since the plan."""
     if has_blend_plan(blend, store):
         yield _build_recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
         return
-    # with a missing or damaged plan, listing the sources and counting rows would not change the result
+    # do not list sources or count rows, because a missing or damaged plan must be rebuilt in any case
     receipt = store.receipt(blend.artifact(BLEND_PLAN))
     yield Recipe(artifact=blend.artifact(BLEND_PLAN), key=receipt.key if receipt else "", version=VERSION)
 
 
 def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """List every source, build the plan, and commit `plan.json` and `config.json`.
+    """List every source, compute the plan, and commit `plan.json` and `config.json`.
 
-    Returns the receipt, and whether it was reused because the plan is unchanged.
+    Returns the receipt, and whether the committed plan was reused because nothing has changed.
     """
     # the previous plan avoids counting the rows of unchanged files again
     previous_plan = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
@@ -349,7 +350,7 @@ def _build_facts(blend: BlendDeclaration, plan: BlendPlan) -> BlendPlanFacts:
 
 
 def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str]:
-    """Yield the claims of `config.json` and the receipt that the plan contradicts."""
+    """Yield a sentence for each claim of `config.json` or the receipt that contradicts the plan."""
     plan, artifact = load_blend_plan(blend, store), blend.artifact(BLEND_PLAN)
     receipt, config = store.require(artifact), store.local(artifact) / CONFIG
     if config.read_bytes() != _format_config(blend, plan).encode():
@@ -373,9 +374,9 @@ def _build_metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -
 
 
 def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
-    """Return the `plan_table`: a row for each dataset, with the columns of Nemotron's W&B table.
+    """Return the rows of `plan_table`: one per dataset, with the columns of Nemotron's W&B table.
 
-    Categories and notes of datasets are added as columns if the blend has any.
+    If any dataset has a category or notes, the table also has these columns.
     """
     datasets = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
     descriptions = [_describe_dataset(datasets.get(unit.dataset.name)) for unit in plan.units]
@@ -394,7 +395,7 @@ def _describe_dataset(dataset: BlendDataset | None) -> dict[str, str]:
 
 
 def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:
-    """Return the row of a dataset, with its files, its shards and the options of its stage."""
+    """Return a dataset's row in `plan_table`, with its files, its shards and the options of its stage."""
     dataset, sample = unit.dataset, blend.sample
     row: dict[str, Any] = {
         "dataset_name": unit.name,

@@ -1,7 +1,7 @@
 """Shared parts of Parquet views of RL records: the columns, which depend on the records, and the files.
 
-The types are the same in all files of a view, because trainers concatenate them. They are found in a first pass over
-the records. Values without a column of their own are in `record`, as JSON text.
+A first pass over the records determines the columns' types, because all files of a view must have the same types:
+trainers concatenate them. Values that have no column are stored in the column `record`, as JSON text.
 
 Entry points: `RecordColumns`, `ParquetRecords`, `parquet_view`.
 """
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class RecordColumns:
-    """Types of the columns of a view, from its records.
+    """Column types of a view, which its records determine.
 
     Attributes:
         answer: Shape of the expected answers.
-        message_keys: Optional keys of messages that occur.
+        message_keys: Optional message keys that occur in the records.
         has_tools: Whether a record has tools.
         texts: Top-level fields of the view that are a text in at least one record.
         values: Shapes of the values that the view needs as native columns, by location.
@@ -72,7 +72,7 @@ class RecordColumns:
     def scan(
         cls, splits: Iterable[RecordSplit], store: ArtifactStore, texts: Sequence[str], values: Sequence[Location]
     ) -> "RecordColumns":
-        """Return the columns for all records; raise BadRecordError for one that these columns cannot hold."""
+        """Return the columns for all records. Raises BadRecordError if the records do not fit into columns."""
         columns = cls()
         value_counts = dict.fromkeys(values, 0)
         total = 0
@@ -90,7 +90,7 @@ class RecordColumns:
                         value_counts[location] += 1
                 total += 1
         for location, shape in columns.values.items():
-            # be strict with these columns, because a null or an additional key would reach the trainer as a value
+            # require equal keys and types, because the trainer would read a null or an additional key as a value
             if value_counts[location] != total or not (is_native(shape) or column_is_text(shape)):
                 raise BadRecordError(
                     f"`{'.'.join(location)}` must have the same keys and types in every record (it is in "
@@ -103,7 +103,7 @@ class RecordColumns:
             self.message_keys.update(key for key in OPTIONAL_KEYS if key in message)
 
     def schema_fields(self) -> "dict[str, pa.DataType]":
-        """Return the types of the prompt, the expected answer, and the values."""
+        """Return the column types of the prompt, the expected answer, and the native values, by column."""
         return {
             "prompt": message_type(self.message_keys),
             "answer": column_type(self.answer),
@@ -112,7 +112,7 @@ class RecordColumns:
 
     @property
     def answer_type(self) -> str:
-        """Name of the type of the column of expected answers."""
+        """Arrow type of the column of expected answers, as text."""
         return str(column_type(self.answer))
 
 
@@ -122,7 +122,7 @@ def column_is_text(shape: Shape | None) -> bool:
 
 
 def require_messages(record: Record) -> list[dict[str, Any]]:
-    """Return the messages of a record's prompt; raise BadRecordError, which names the record, if it has none."""
+    """Return the messages of a record's prompt. Raises BadRecordError, naming the record, for an invalid prompt."""
     try:
         return convert_to_chat_messages(record.parts.value(record.parts.prompt))
     except BadRecordError as error:
@@ -131,15 +131,15 @@ def require_messages(record: Record) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetRecords:
-    """A Parquet format of records.
+    """A Parquet format for records.
 
     Attributes:
-        texts: Fields of a record that are columns if a record has them as a text.
+        texts: Fields that have a column for the records in which they are a text.
         values: Locations of values that are native columns.
         schema: Returns the schema for the columns.
         row: Returns the row of a record, given its shared values and its split.
-        shared: Returns the shared values of a row. Its texts are those that the row has unchanged, or as null.
-        compare: Returns the values that are compare in addition: name → the row's value and the record's.
+        shared: Returns the shared values of a row. Its `texts` are only the texts that the row stores unchanged.
+        compare: Returns additional values to compare, by name: the row's value and the record's value.
     """
 
     texts: tuple[str, ...]
@@ -150,15 +150,15 @@ class ParquetRecords:
     compare: Callable[[Mapping[str, Any], Record], Mapping[str, tuple[Any, Any]]]
 
     def columns(self, splits: Iterable[RecordSplit], store: ArtifactStore) -> RecordColumns:
-        """Return the columns of a view."""
+        """Return the column types of a view of these splits."""
         return RecordColumns.scan(splits, store, self.texts, self.values)
 
     def find_columns(self, record: Record, messages: Sequence[Mapping[str, Any]]) -> list[Location]:
-        """Return the locations whose values are in columns, so that `record` need not repeat them."""
+        """Return the locations of the values that have their own column, so that `record` does not repeat them."""
         parts = record.parts
         column_paths = [path for path in (parts.answer, parts.tools) if path is not None]
         prompt = parts.value(parts.prompt)
-        # a text is the content of its message; any other prompt is left out only if its messages restore it exactly
+        # omit a prompt from `record` only if it is a text, or if its encoded messages restore it exactly
         if isinstance(prompt, str) or is_equal(decode_messages(encode_messages(messages, OPTIONAL_KEYS)), prompt):
             column_paths.append(parts.prompt)
         column_paths += [(name,) for name in self.texts if parts.text(name) is not None]
@@ -167,7 +167,7 @@ class ParquetRecords:
         ]
 
     def rows(self, split: RecordSplit, columns: RecordColumns, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
-        """Yield the rows of records."""
+        """Yield a row of the format for each record."""
         for record in records:
             parts, messages = record.parts, require_messages(record)
             answer, answer_format = encode(parts.value(parts.answer), columns.answer)
@@ -184,7 +184,7 @@ class ParquetRecords:
             yield self.row(values, record, split.split)
 
     def difference(self, row: Mapping[str, Any], record: Record) -> str | None:
-        """Return the difference between a decoded row and its record; None if there is none."""
+        """Return the name of the first value in which a decoded row differs from its record; None if they are equal."""
         values, parts, messages = self.shared(row), record.parts, require_messages(record)
         pairs: dict[str, tuple[Any, Any]] = {
             "prompt": (decode_messages(values.prompt), messages),
@@ -203,7 +203,7 @@ class ParquetRecords:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedValues:
-    """Values of a row in every format, in their stored form."""
+    """Values that a row has in every format, as they are stored."""
 
     prompt: list[dict[str, Any]]
     answer: Any
@@ -220,7 +220,7 @@ def parquet_files(split: RecordSplit) -> list[str]:
 
 
 def _write(form: ParquetRecords, splits: Sequence[RecordSplit], view: BlendViewWriter) -> None:
-    """Write the Parquet files of every split, and the card."""
+    """Write the Parquet files of every split, and the dataset card."""
     columns = form.columns(splits, view.store)
     schema = form.schema(columns)
 
@@ -250,7 +250,7 @@ def _read_records(directory: Path, split: RecordSplit) -> Iterator[dict[str, Any
 def _find_defects(
     form: ParquetRecords, directory: Path, receipt: Receipt, splits: Sequence[RecordSplit], store: ArtifactStore
 ) -> Iterator[str]:
-    """Yield a sentence for a wrong card, each row without a prompt, and each wrong number of rows."""
+    """Yield a sentence for an incorrect card, for each row without a prompt, and for each incorrect number of rows."""
     digests = {record.path: record.sha256 for record in receipt.files}
     if (directory / CARD).read_bytes() != _build_card(receipt.dataset, splits, digests):
         yield f"{directory / CARD}: does not list these files with their digest"
@@ -259,7 +259,7 @@ def _find_defects(
         rows = 0
         for name in parquet_files(split):
             for row in read_rows(directory / name, schema, group=ROW_GROUP):
-                # every trainer renders the prompt with a chat template
+                # require roles, because every trainer renders the prompt with a chat template
                 if not row["prompt"] or any(not message["role"] for message in row["prompt"]):
                     yield f"{directory / name}: row {rows} of {split.split} has no prompt, or a message without role"
                 rows += 1
@@ -275,7 +275,7 @@ def parquet_view(
     columns: Mapping[str, str],
     trainer: Callable[[str, RecordViewFacts], Iterator[str]],
 ) -> RecordView:
-    """Return a view of Parquet files."""
+    """Return the view that writes records as Parquet files in the format `form`."""
     return RecordView(
         name=name,
         description=description,

@@ -28,10 +28,10 @@ _TOOLS: tuple[Path, ...] = (RESPONSE_TOOLS, ("tools",))
 
 @dataclass(frozen=True)
 class RecordParts:
-    """The parts of a record.
+    """An output record and the locations of its parts.
 
     Attributes:
-        record: The record.
+        record: The whole record.
         prompt: Location of the prompt.
         answer: Location of the expected answer; None if the record has none.
         tools: Location of the tools; None if the record has none.
@@ -43,11 +43,11 @@ class RecordParts:
     tools: Path | None
 
     def value(self, path: Path | None) -> Any:
-        """Return the value at a location; ABSENT_VALUE without a location."""
+        """Return the value at a location of the record; ABSENT_VALUE if there is no value, or `path` is None."""
         return ABSENT_VALUE if path is None else value_at(self.record, path)
 
     def text(self, name: str) -> str | None:
-        """Return a field of the record that is a text; None if it is absent or has another type."""
+        """Return the text in a top-level field of the record; None if the field is absent or has a different type."""
         value = self.record.get(name)
         return value if isinstance(value, str) else None
 
@@ -73,7 +73,7 @@ class RecordFields:
         return _ANSWERS if self.answer == AUTO else () if self.answer == NOWHERE else (tuple(self.answer.split(".")),)
 
     def split(self, record: Any) -> RecordParts:
-        """Return the parts of a record; raise BadRecordError for one without a prompt, or with two different ones."""
+        """Return the parts of a record. Raises BadRecordError if it has no prompt, or different prompts or answers."""
         if not isinstance(record, dict):
             raise BadRecordError(f"the record must be an object, not a {type(record).__name__}")
         prompt = _find_path(record, self._prompts, "rl.prompt")
@@ -110,7 +110,7 @@ def value_at(record: Any, path: Path) -> Any:
 
 
 def remove_paths(record: dict[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
-    """Return a copy of a record without the values at these locations, and without objects that have become empty."""
+    """Return a copy of a record without the values at these locations, and without objects that become empty."""
     remaining = dict(record)
     for path in paths:
         _remove(remaining, path)

@@ -82,9 +82,10 @@ _AS_IN_THE_SOURCE = "any"
 
 
 def infer_columns(transforms: DeclaredTransforms) -> Mapping[str, str]:
-    """Return name → type of each column of the transforms' output; empty if the source or a user function decides.
+    """Return the type of each column of the transforms' output, by name.
 
-    Columns copied from the source have the type `any`.
+    The result is empty if the source or a user's function determines the columns. Columns that are copied from the
+    source have the type `any`.
     """
     columns: dict[str, str] = {}
     try:
@@ -116,14 +117,14 @@ _REBUILD = "Rebuild this partition of rl_jsonl"
 def rl_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
 ) -> list[RlShard]:
-    """Return the shards with these partition keys, ready to build, with placeholder sources fetched.
+    """Download the placeholder sources; return the shards with these partition keys, ready to build.
 
     `blend` is the declaration, `store` contains the artifacts, and `plan` is the committed plan. Raises
-    MissingArtifactError without a snapshot.
+    MissingArtifactError if a snapshot is missing.
     """
     options = blend.rl_options
     digests, retractions = blend.source_digests(), row_retractions(blend)
-    # fetch before computing the fingerprint, so that the key describes exactly the files that are read
+    # download before computing the fingerprint, so that the key covers exactly the files that are read
     placeholders = fetch_sources(list_declared_sources(options.transforms), blend.sources, digests)
     inputs_digest = digest_value(build_fingerprint(options.transforms, blend.sources, digests, placeholders))
     return [
@@ -157,15 +158,15 @@ def build_rl_shards(
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are out of date, one task each.
+    """Build the shards that are out of date, with one task per shard.
 
     Args:
         shards: The shards to build.
         workers: Number of workers.
         engine: The engine that runs the tasks.
         verification: How thoroughly a finished shard is verified before it is reused.
-        fetches: Partition → a function that fetches its sources to a worker on another machine.
-        progress: Counts and shows the work. None shows nothing.
+        fetches: Partition → function that downloads the shard's sources to a worker on a different machine.
+        progress: Counts and shows the work; with None, nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
@@ -178,11 +179,11 @@ def build_rl_shards(
 
 
 class OpenedRecords(OpenedPartition[RlShard]):
-    """The records of a shard, opened for checks."""
+    """A shard of RL records that is opened for checks."""
 
 
 def ledger_balances(shard: OpenedRecords) -> Finding:
-    """Check that every row is a record or has a drop reason, sums per file match, and bad rows are in quarantine."""
+    """Check that each row is a record or was dropped for a reason, per file and in total; bad rows are quarantined."""
     ledger = require_ledger(shard.receipt)
     return build_verdict(
         _ledger_defects(shard.directory, shard.receipt),
@@ -194,7 +195,7 @@ def ledger_balances(shard: OpenedRecords) -> Finding:
 
 
 def _ledger_defects(directory: Path, receipt: Receipt) -> Iterator[str]:
-    # a file without drops has no counts
+    # add empty counts, because the facts of a file without dropped rows have none
     lines = [{"dropped": {}, **source.to_json()} for source in RlJsonlFacts.from_receipt(receipt).sources]
     yield from find_ledger_imbalance(receipt)
     yield from find_wrong_sums(receipt, lines, ("rows_in", "documents"))
@@ -206,16 +207,16 @@ def _ledger_defects(directory: Path, receipt: Receipt) -> Iterator[str]:
 
 
 def read_shard_lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
-    """Yield each line of a shard's data file with its line end. Raises FormatError like `read_lines`."""
+    """Yield each line of a shard's data file, including its line end. Raises the errors of `read_lines`."""
     return read_lines(directory / RlJsonlFacts.from_receipt(receipt).file)
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield each line of a file with its line end. Raises FormatError for a last line without a line end."""
+    """Yield each line of a file, including its line end. Raises FormatError if the last line has no line end."""
     compression = "zstd" if path.suffix == ".zst" else None
     tail = b""
     for data in BlockReader(path, compression):
-        # the last piece may continue in the next block; after a complete last line it is empty
+        # keep the last piece, which may continue in the next block; it is empty after a complete line
         *lines, tail = (tail + data).split(b"\n")
         for line in lines:
             yield line + b"\n"
@@ -224,10 +225,10 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def round_trip(shard: OpenedRecords) -> Finding:
-    """Check that the source's rows, transformed again, equal the lines of the file, byte for byte and in order.
+    """Check that transforming the source rows again yields the lines of the file, byte for byte and in order.
 
-    Also check that `origins.npy` has the file and row of each line. This also shows that every line is a record of the
-    declared form. At level `every document`, the quarantine is rebuilt as well.
+    The check also compares `origins.npy` with the source file and row of each line. At the level `every document`, it
+    also rebuilds the shard and compares all files, including the quarantine.
     """
     planned_shard, receipt = shard.planned, shard.receipt
     new_count = stored_count = 0
@@ -267,7 +268,7 @@ def round_trip(shard: OpenedRecords) -> Finding:
 
 
 class _ExpectedLine(NamedTuple):
-    """A line from a source row: the file's label and ordinal, the row, and the bytes."""
+    """A line that a source row should produce: the file's label and ordinal, the row, and the line's bytes."""
 
     file: str
     ordinal: int
@@ -279,7 +280,7 @@ class _ExpectedLine(NamedTuple):
 
     @property
     def origin(self) -> tuple[int, int]:
-        """Line of `origins.npy`."""
+        """The line's row in `origins.npy`: the ordinal of the file, and the source row."""
         return self.ordinal, self.row
 
 
@@ -295,8 +296,7 @@ def _iterate_expected_lines(shard: RlShard) -> Iterator[_ExpectedLine]:
                 if not isinstance(outcome, SkippedRecord | RefusedRecord):
                     try:
                         yield _ExpectedLine(part.label, part.ordinal, row, encode_line(outcome))
-                    # the record has no line, because the build rejected it
-                    except (TypeError, ValueError):
+                    except (TypeError, ValueError):  # skip the record, because the build also rejects it
                         continue
 
 

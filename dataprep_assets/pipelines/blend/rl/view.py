@@ -1,7 +1,7 @@
-"""Views of RL records (`<dataset>/<view>`): the files that each RL trainer expects, with the run's records.
+"""Views of RL records (`<dataset>/<view>`): the run's records in the file formats of RL trainers.
 
-The files of a finished run (`runs/<run hash>/splits/<split>.jsonl`) have the records of each split, repeated according
-to the weights. A view has the same records in the same order.
+The files of a finished run (`runs/<run hash>/splits/<split>.jsonl`) have the records of each split, repeated in
+proportion to the weights. A view has the same records in the same order.
 
 Entry points: `RecordView`, `RecordSplit`, `Record`, `RecordViewFacts`.
 """
@@ -42,11 +42,11 @@ from dataprep_assets.pipelines.blend.view import (
 )
 
 _SHARD_BYTES = 1 << 28
-"""Consecutive shards are in one file of a view as long as their records have at most this size together."""
+"""Maximum total size in bytes of the shards that are written to one file of a view, unless it is a single shard."""
 
 
 class RecordViewFacts(BlendViewFacts):
-    """Facts of a view, each by split: records, records with an expected answer, records with tools, and files."""
+    """Facts of a view, by split: numbers of records with an expected answer and with tools, and names of files."""
 
     answers: dict[str, int]
     tools: dict[str, int]
@@ -54,7 +54,7 @@ class RecordViewFacts(BlendViewFacts):
 
 
 class Record(NamedTuple):
-    """A record of a split: its number in the split, its dataset, its line, its parts, and its location for messages."""
+    """A record of a split: its number, dataset, line and parts, and its location for messages."""
 
     number: int
     dataset: str
@@ -63,13 +63,13 @@ class Record(NamedTuple):
     location: str
 
     def refuse(self, error: Exception) -> BadRecordError:
-        """Return the error with the location of the record."""
+        """Return an error with the message of `error`, and with the record's location."""
         return BadRecordError(f"{self.location}: {error}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSplit(RunSplit[RlJsonlFacts]):
-    """A split of a finished run, as a view uses it: its shards in the order of the run's file, repeated."""
+    """A split of a finished run, with its shards in the order of the run's file, including repetitions."""
 
     shards_name: ClassVar[str] = RL_JSONL
     shard_facts: ClassVar[type[RlJsonlFacts]] = RlJsonlFacts
@@ -109,7 +109,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
 
     @cached_property
     def groups(self) -> list[range]:
-        """The shards of each file: consecutive ones, as long as they are small."""
+        """For each file of a view, the range of consecutive shards that it contains; small shards share a file."""
         groups: list[range] = []
         total = 0
         for index, shard in enumerate(self.shards):
@@ -124,11 +124,14 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
 
     @cached_property
     def _starts(self) -> list[int]:
-        """First record of each shard in the split, followed by the number of records."""
+        """The number in the split of each shard's first record, followed by the total number of records."""
         return list(accumulate((shard.facts.records for shard in self.shards), initial=0))
 
     def records(self, store: ArtifactStore, group: int | None = None) -> Iterator[Record]:
-        """Yield the records of a file, or of all files, from the shards; raise BadRecordError for an unfit one."""
+        """Yield the records of the shards in a file (`group`), or of all shards.
+
+        Raises BadRecordError for a record without a unique prompt.
+        """
         for index in range(len(self.shards)) if group is None else self.groups[group]:
             shard = self.shards[index]
             for number, line in enumerate(read_lines(shard.path(store))):
@@ -136,7 +139,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
                 yield self._build_record(self._starts[index] + number, shard.dataset, line, location)
 
     def run_records(self, store: ArtifactStore) -> Iterator[Record]:
-        """Yield the records of the run's file of the split, which is not read otherwise."""
+        """Yield the records in the run's file of the split, to compare them with records from the shards."""
         path = store.local(self.run, [self.run_file]) / self.run_file
         shard = 0
         for number, line in enumerate(read_lines(path)):
@@ -153,12 +156,12 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordView(BlendView[RecordSplit]):
-    """A trainer's format of RL records; the artifact has the view's name.
+    """A trainer's format for RL records; the artifact has the view's name.
 
     Attributes:
         write: Writes all splits into a view under construction. It may resume from finished files in the folder.
         read: Yields the rows of a split in order, given the view's directory and the split.
-        difference: Returns what differs between a row and the record that it must be equal to; None if nothing does.
+        difference: Returns the name of the part in which a row differs from its record; None if they are equal.
         defects: Yields a sentence for each part of the finished layout that a trainer would not accept, given the
             view's directory, its receipt, the splits and the store.
         files: Returns the names of a split's files.

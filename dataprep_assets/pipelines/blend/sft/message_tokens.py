@@ -1,4 +1,4 @@
-"""The message of each token of packed conversations, found by rendering their source rows again.
+"""The message of each token of packed conversations, which a second rendering of their source rows determines.
 
 Entry point: `MessageTokens`.
 """
@@ -25,9 +25,9 @@ from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, re
 
 
 class LocatedMessages(NamedTuple):
-    """The messages of a conversation, and by number of a sequence the index of each token's message.
+    """The messages of a conversation, and the index of each token's message.
 
-    The index is `TEMPLATE` for a token of the template.
+    `owners` maps the number of a sequence to the indexes. The index of a token that the template writes is `TEMPLATE`.
     """
 
     messages: list[dict[str, Any]]
@@ -48,10 +48,10 @@ class MessageTokens:
     def locate(
         self, partition: str, ordinal: int, row: int, ids_by_number: Mapping[int, NDArray[np.int32]]
     ) -> LocatedMessages:
-        """Return the messages of a row of a shard's source, and the message of each token of its sequences.
+        """Return the messages of a shard's source row, and the message of each token of its sequences.
 
-        `ids_by_number` has the ids of the sequences in the shard, by their number in the conversation. Raises
-        IntegrityError if the source row has other ids now, NotFoundError if the text of a message cannot be located.
+        `ids_by_number` has the ids of the shard's sequences, by their number in the conversation. Raises IntegrityError
+        if the source row now has different ids, and NotFoundError if the text of a message cannot be located.
         """
         label, conversation = self._read(partition, ordinal, row)
         plan = self._load_chat_plan(partition)
@@ -93,7 +93,10 @@ class MessageTokens:
         return self._plans[dataset.name]
 
     def _read(self, partition: str, ordinal: int, row: int) -> tuple[str, Conversation]:
-        """Return the name of a source file, and the conversation in its row."""
+        """Return the label of a source file, and the conversation in one of its rows.
+
+        Raises IntegrityError if the row no longer exists, or is no longer a conversation.
+        """
         parts = [p for p in shard_parts(self._blend, self._store, self._plan, partition) if p.ordinal == ordinal]
         if any(not part.path.exists() for part in parts):
             fetch_missing(parts, shard_fetches(self._blend, self._plan, [partition])[partition])

@@ -1,8 +1,8 @@
-"""Packs the spools of a shard into its files, and commits it.
+"""Packing of a shard's spools into its files, and the commit of the shard.
 
-Files: `packed.parquet` (`formats/packed_rows.py`; absent without sequences, because readers refuse an empty file),
-`origins.npy` (`formats/row_origins.py`: source ordinal, row, sequence of the conversation), `row_ids.npy`
-(`blend/row_ids.py`) and `quarantine.jsonl`.
+The files are `packed.parquet` (`formats/packed_rows.py`; absent without sequences, because readers refuse an empty
+file), `origins.npy` (`formats/row_origins.py`: source ordinal, row, and number of the sequence in its conversation),
+`row_ids.npy` (`blend/row_ids.py`) and `quarantine.jsonl`.
 """
 
 import shutil
@@ -46,18 +46,19 @@ from dataprep_assets.table import format_share
 
 
 def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
-    """Pack the spools of a shard, commit it, and delete the spools (a worker's task).
+    """Pack the spools of a shard, commit the shard, and delete the spools; return the receipt (a worker's task).
 
-    Raises BadRecordError if more rows were dropped than the budget allows, MissingArtifactError without spools.
+    Raises BadRecordError if more rows were dropped than the budget allows, and MissingArtifactError if a spool is
+    missing.
     """
 
     def write(staged: Path) -> WrittenFiles:
         return _Packing(shard).write(staged)
 
-    # look again for the listed rows that the shard has read, because a worker may have died after the commit
+    # update the retracted ids, because a worker that died after the commit may have changed the shard
     shard = shard.with_current_retractions()
-    # Commit the shard first, because a kill after discarding its spools would lose it. The next run discards spools
-    # left next to a finished shard.
+    # Commit the shard before discarding its spools, because a killed run would otherwise lose both. The next run
+    # discards the spools of a finished shard.
     receipt, _ = ensure_built(shard.recipe, shard.store, write, verification)
     discard_spools(shard)
     return receipt
@@ -69,7 +70,7 @@ def build_sft_shard(shard: SftShard, verification: Verification, fetch: Fetch | 
     Args:
         shard: The shard to build.
         verification: How thoroughly a finished shard is verified before it is reused.
-        fetch: Fetches the source files that are missing in this machine's mirror.
+        fetch: Fetches source files that are missing in this machine's mirror.
 
     Returns:
         The receipt, and whether the shard was reused.
@@ -83,7 +84,7 @@ def build_sft_shard(shard: SftShard, verification: Verification, fetch: Fetch | 
 
 
 def current_sft_shard(shard: SftShard, verification: Verification) -> Receipt | None:
-    """Return the receipt of a current shard and delete its spools; None if it must be built (a worker's task)."""
+    """Return the receipt of an up-to-date shard, and delete its spools; None if it must be built (a worker's task)."""
     if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
         discard_spools(shard)
     return receipt
@@ -109,14 +110,14 @@ class _Packing:
         self._ledgers = [require_ledger(receipt) for receipt in self._receipts]
         self._folders = [scratch.directory(artifact) for artifact in artifacts]
         for source, receipt in zip(shard.sources, self._receipts, strict=True):
-            # the key contains the settings, so it rejects a spool with different settings
+            # compare the keys, because a spool that was built with different settings must not be packed
             if receipt.key != spool.spool_key(shard.plan, source):
                 raise FormatError(
                     f"{receipt.artifact} {receipt.partition}: built with different settings. Run the dataset again"
                 )
 
     def write(self, staged: Path) -> WrittenFiles:
-        """Write the files of the artifact, and return the facts for the receipt."""
+        """Write the files of the shard; return the facts for its receipt."""
         shard, plan = self._shard, self._shard.plan
         ledger = Ledger.total(self._ledgers)
         ledger.balance(str(shard.artifact))
@@ -142,12 +143,12 @@ class _Packing:
         )
 
     def _row_tokens(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many positions of a row each sequence fills: its tokens, or its length with padded labels."""
+        """Return the number of positions in a row that each sequence fills, including padding."""
         multiple = self._shard.packing.pad_to_multiple
         return lengths if multiple == 1 else padded_lengths(lengths, multiple) - 1
 
     def _sum_facts(self, ledger: Ledger, lengths: NDArray[np.int64], bins: Bins) -> PackedSftFacts:
-        """Return the facts of the shard, summed over its spools."""
+        """Return the facts of the shard, whose counts are sums over its spools."""
         shard, plan, spooled = self._shard, self._shard.plan, self._facts
         drops = sum((Counter(facts.sequences_dropped) for facts in spooled), Counter[str]())
         cuts = sum((Counter(facts.conversations_cut) for facts in spooled), Counter[str]())
@@ -192,11 +193,11 @@ class _Packing:
 
     def _join_arrays(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [np.fromfile(folder / name, dtype) for folder in self._folders]
-        # a shard may have no source file, and NumPy cannot concatenate an empty list
+        # NumPy cannot concatenate an empty list, but a shard may have no source file
         return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
     def _write_rows(self, staged: Path, layout: RowLayout) -> None:
-        """Write the packed file. The kernel joins the spools, which are then read one row group at a time."""
+        """Write the packed file, for which the spools are joined into one file and read one row group at a time."""
         size, reads = int(layout.lengths.sum()), []
         for name, dtype in ((spool.TOKENS, "<i4"), (spool.MASKS, "u1")):
             concatenate([folder / name for folder in self._folders], staged / name)
@@ -255,7 +256,7 @@ def _source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -> Pack
         sequences=facts.sequences,
         tokens=ledger.tokens,
         form=facts.form,
-        # omit counts of 0, which keeps most lines short
+        # omit counts of 0, because most sources have none
         **{name: count for name in LOSSES if (count := getattr(ledger, name))},
         **{"cuts": facts.conversations_cut} if facts.conversations_cut else {},
     )

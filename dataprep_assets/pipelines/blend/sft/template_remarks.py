@@ -1,4 +1,4 @@
-"""Remarks of `dataprep check` on a chat template, which it tests on invented conversations and on the first rows.
+"""Remarks of `dataprep check` on a chat template, which is tested on invented conversations and on the first rows.
 
 Entry points: `template_remarks`, `find_lost_rows_remark`.
 """
@@ -43,9 +43,9 @@ _ROWS = 100
 
 @lru_cache(maxsize=4)
 def _plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | None:
-    """Return the plan of a template, and its tokenizer; None if a file of either is not on this machine.
+    """Return the plan of a template, and its tokenizer; None if a file of either would have to be downloaded.
 
-    `options` and `tokenizer` are the declarations as JSON.
+    `options` and `tokenizer` are the declarations as JSON, which can be keys of the cache.
     """
     sft_options, tokenizer_declaration = (
         SftOptions.model_validate_json(options),
@@ -56,7 +56,7 @@ def _plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | No
         or (bundle := find_local_tokenizer(tokenizer_declaration, "text")) is None
     ):
         return None
-    # use the reference, because no engine is certified yet and it is fast enough for a few conversations
+    # use the reference, because no engine is certified yet, and the reference is fast enough for a few conversations
     certificate = refuse_engine(bundle, "text", "tokenizers", "a trial of the template")
     return chat_plan(
         bundle, certificate, load_declared_template(sft_options, tokenizer_declaration), **sft_options.plan_settings()
@@ -64,9 +64,9 @@ def _plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | No
 
 
 def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, stage: str = "sft") -> Iterator[Remark]:
-    """Yield remarks on the template of `options` together with `tokenizer`, at the key of the options of `stage`.
+    """Yield remarks on the template of `options` together with `tokenizer`, at the key `chat_template` of `stage`.
 
-    There are none for a template or tokenizer on the Hub that is not in this machine's cache.
+    A template or tokenizer that would have to be downloaded has no remarks.
     """
     try:
         plan_and_bundle = _plan(options.model_dump_json(), tokenizer.model_dump_json())
@@ -91,16 +91,16 @@ def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, stage
 
 
 def template_text(blend: BlendDeclaration) -> str:
-    """Return the text of a blend's template; empty if it is not available on this machine."""
+    """Return the text of a blend's template; empty if the template is not on this machine or is unusable."""
     options = blend.chat_options
-    with suppress(DataprepError):  # another remark reports the error
+    with suppress(DataprepError):  # a different remark reports the error
         if has_local_template(options, blend.required_tokenizer):
             return load_declared_template(options, blend.required_tokenizer).text
     return ""
 
 
 def find_lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Remark | None:
-    """Return a remark on features of a dataset's first rows that the template drops; None if it drops nothing."""
+    """Return a remark on parts of a dataset's first rows that the template leaves out; None if it writes all parts."""
     options, is_pairs = blend.chat_options, blend.stage == "pairs"
     # other remarks report errors in the template or a file
     with suppress(DataprepError, OSError):

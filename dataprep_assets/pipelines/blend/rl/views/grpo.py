@@ -1,4 +1,4 @@
-"""TRL's `GRPOTrainer`: Parquet with a conversational `prompt`, and columns that TRL gives to reward functions."""
+"""View for TRL's `GRPOTrainer`: Parquet with a conversational `prompt`, and columns that TRL passes to rewards."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from dataprep_assets.pipelines.blend.rl.view import Record, RecordViewFacts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# TRL selects an example's environment by its field `environment`
+# include `environment`, because TRL selects an example's environment by this field
 _TEXTS = ("data_source", "environment")
 
 
@@ -60,7 +60,7 @@ def _compare_values(row: Mapping[str, Any], record: Record) -> dict[str, tuple[A
 
 
 def _format_trainer_lines(where: str, facts: RecordViewFacts) -> Iterator[str]:
-    # `datasets` finds the splits in README.md
+    # no file is named, because `datasets` reads the files of each split from README.md
     split = next(iter(facts.files))
     yield f"TRL: GRPOTrainer(train_dataset=load_dataset({where!r})[{split_name(split)!r}], …)"
 

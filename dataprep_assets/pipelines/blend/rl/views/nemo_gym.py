@@ -1,8 +1,9 @@
-"""NeMo-Gym: JSON Lines with `responses_create_params`, one file per split, without `agent_ref`.
+"""View for NeMo-Gym: JSON Lines with `responses_create_params`, one file per split, without `agent_ref`.
 
-Records that already have `responses_create_params.input` are written as they are; if all do, the file is a link to the
-run's file. Other records get it from their prompt and tools, in the form of OpenAI's Responses API, which NeMo-Gym
-validates (`nemo_gym/openai_utils.py`). `gym dataset collate` adds `agent_ref` from its own configuration.
+Records that already have `responses_create_params.input` are written unchanged. If all records of a split have it, the
+file is a link to the run's file. For other records, `responses_create_params` is built from the prompt and the tools in
+the form of OpenAI's Responses API, which NeMo-Gym validates (`nemo_gym/openai_utils.py`). `gym dataset collate` adds
+`agent_ref` from its own configuration.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,7 +63,7 @@ def _write_view(splits: Sequence[RecordSplit], view: BlendViewWriter) -> None:
         target = view.target / _file_name(split)
         plain = all(not shard.file.record.path.endswith(".zst") for shard in split.shards)
         if plain and all(_encode_line(record) is record.line for record in split.records(view.store)):
-            # remove the file of a killed run, because a join needs a new one
+            # remove a file that a killed run left behind, because a join must create a new file
             target.unlink(missing_ok=True)
             run_file = FileRef(split.run, view.store.require(split.run).file(split.run_file))
             verify = view.blend.verify == "full"
@@ -79,7 +80,7 @@ def _read_split(directory: Path, split: RecordSplit) -> Iterator[bytes]:
 
 
 def _find_difference(line: bytes, record: Record) -> str | None:
-    """Return the difference between a line and a record, by the line's own values."""
+    """Return the name of the part in which a line differs from its record; None if they have the same values."""
     row, parts = orjson.loads(line), record.parts
     prompt, items = parts.value(parts.prompt), value_at(row, RESPONSE_INPUT)
     if parts.prompt == RESPONSE_INPUT:
@@ -96,7 +97,7 @@ def _find_difference(line: bytes, record: Record) -> str | None:
 
 
 def _join_calls(messages: list[dict[str, Any]]) -> list[tuple[str, str, Any, Any]]:
-    """Return messages without the differences between both forms: empty contents, and calls after an answer."""
+    """Return messages in a form in which chat messages and Responses API items can be compared."""
     return [
         (message["role"], message["content"] or "", message.get("tool_call_id"), message.get("tool_calls"))
         for message in messages
@@ -107,7 +108,7 @@ def _find_defects(directory: Path, _: Receipt, splits: Sequence[RecordSplit], __
     for split in splits:
         for number, line in enumerate(read_lines(directory / _file_name(split)), 1):
             if (defect := _find_row_defect(orjson.loads(line))) is not None:
-                # NeMo-Gym skips such lines without an error
+                # report the line, because NeMo-Gym would skip it without an error
                 yield f"{directory / _file_name(split)}: line {number}: {defect}"
                 return
 
@@ -130,7 +131,7 @@ def _format_trainer_lines(where: str, facts: RecordViewFacts) -> Iterator[str]:
     entries = []
     for split, (file,) in facts.files.items():
         name = file.removesuffix(".jsonl")
-        # NeMo-Gym refuses training and validation data without a license
+        # add a placeholder for the license, because NeMo-Gym requires one for training and validation data
         kind = "example" if split == "test" else f"{name}, license: …"
         entries.append(f"{{name: {name}, jsonl_fpath: {where}/{file}, type: {kind}}}")
     yield f"NeMo-Gym: datasets: [{', '.join(entries)}]"

@@ -1,4 +1,4 @@
-"""verl: Parquet with `data_source`, `prompt`, `ability`, `reward_model` and `extra_info`, as `RLHFDataset` reads it."""
+"""View for verl's `RLHFDataset`: Parquet with `data_source`, `prompt`, `ability`, `reward_model` and `extra_info`."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TEXTS = ("data_source", "ability", "agent_name")
-# verl's agent loops need objects in these fields, so JSON text is not possible
+# these fields have native columns instead of JSON text, because verl's agent loops need objects
 _KWARGS = ("need_tools_kwargs", "tools_kwargs", "interaction_kwargs")
 
 
@@ -41,7 +41,7 @@ def _build_schema(columns: RecordColumns) -> "pa.Schema":
 
 
 def _choose_style(record: Record) -> str:
-    """Return `rule` for a record with an answer to compare with, otherwise `model`; or the record's own style."""
+    """Return the record's own style or, without one, `rule` if the record has an expected answer, otherwise `model`."""
     reward_model = record.parts.record.get("reward_model")
     if isinstance(reward_model, dict) and isinstance(style := reward_model.get("style"), str):
         return style

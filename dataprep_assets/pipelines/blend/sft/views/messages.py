@@ -1,4 +1,4 @@
-"""Trainers that render conversations themselves: the run's conversations as messages, in Parquet and JSON Lines."""
+"""View for trainers that render conversations themselves: messages in Parquet and JSON Lines."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.blend.view import BlendViewWriter, OpenedView
 from dataprep_assets.stores.files import concatenate, create_durably, sha256_file
 
 _PARTS = "parts"
-"""Folder of the JSON lines of each shard while the view is built."""
+"""Folder for the JSON lines of each shard during the build of the view."""
 
 
 def _list_file_names(split: PackedSplit) -> list[str]:
@@ -33,7 +33,7 @@ def _build_row(used: UsedConversation) -> dict[str, Any]:
 
 
 def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
-    """Write each shard's lines, then Parquet files with the keys that all lines have, then each split's lines."""
+    """Write each shard's lines, then Parquet files with the keys of all shards' lines, then each split's lines."""
     conversations = UsedConversations(view.blend, view.store)
     shards = [(split, number) for split in splits for number in range(len(split.shards))]
 
@@ -75,7 +75,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
 
 
 def _compare_split(subject: OpenedView[PackedSplit], split: PackedSplit) -> Iterator[str]:
-    """Yield the first difference of each file of a split from the conversations of its shard's source rows."""
+    """Yield the first difference between the files of a split and the conversations in its shards' source rows."""
     conversations, directory = UsedConversations(subject.blend, subject.store), subject.directory
     lines = message_rows.read_lines(directory / message_rows.lines_name(split.split))
     for shard, name in zip(split.shards, _list_file_names(split), strict=True):
@@ -97,9 +97,9 @@ def _compare_split(subject: OpenedView[PackedSplit], split: PackedSplit) -> Iter
 
 
 def _find_difference(used: UsedConversation, row: dict[str, Any]) -> str:
-    """Return the part of a row that differs from its conversation; empty if none does."""
+    """Return the part in which a row differs from its conversation; an empty string if they are equal."""
     conversation, info = used.conversation, row["extra_info"]
-    # fast path: most rows have the conversation's messages as they are
+    # fast path, because most rows have exactly the conversation's messages
     plain_row = {"messages": conversation.messages, "extra_info": {"file": used.file, "row": used.row}}
     if row == plain_row and not conversation.tools and not conversation.kwargs:
         return ""
@@ -120,7 +120,10 @@ def _find_difference(used: UsedConversation, row: dict[str, Any]) -> str:
 
 
 def _comparable_message(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message without the functions of its calls; the view may have added a call's missing type."""
+    """Return a message without the functions and types of its calls.
+
+    Functions are compared separately, and the view may have added a missing type.
+    """
     calls = [
         {key: value for key, value in call.items() if key not in ("function", "type")} if "function" in call else {}
         for call in message.get("tool_calls", ())
@@ -134,7 +137,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
     by_split = {split.split: {name: digests[name] for name in _list_file_names(split)} for split in splits}
     if (directory / message_rows.CARD).read_bytes() != message_rows.card(by_split, receipt.dataset):
         yield f"{directory / message_rows.CARD}: does not match these files"
-    # `_compare` has compared the rows of both files, so only the schema of the Parquet files is left
+    # examine only the schema of the Parquet files, because `_compare_split` compares the rows of both files
     keys, names = message_rows.Keys(), list(chain.from_iterable(map(_list_file_names, splits)))
     for name in names:
         keys.update(message_rows.read_row_keys(directory / name))
@@ -158,14 +161,14 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     yield f'prime-rl: data = {{name = {quoted_where}, splits = ["{split_name(split)}"]}}'
     yield (
         f"MaxText: dataset_type=hf hf_path=parquet hf_train_files={folder}/*.parquet use_sft=true "
-        # `sft.yml` has the split of a different dataset; files of `hf_train_files` are always `train`
+        # set the split, because `sft.yml` has a different one, but files of `hf_train_files` are always `train`
         "train_split=train train_data_columns=['messages']"
     )
-    # ms-swift and axolotl get Parquet, because both parse its JSON text, but read JSON Lines with Arrow, which can add
-    # keys of other rows
+    # pass Parquet to ms-swift and axolotl, because both parse its JSON text, but read JSON Lines with Arrow, which may
+    # add keys of other rows
     yield f"ms-swift: --dataset {folder}"
     source = f"path: {quoted_where}, split: {split_name(split)}"
-    # without a mapping, the template gets no calls, unless its loop variable is named `message`
+    # add a mapping, because without it the template gets no calls unless its loop variable is named `message`
     mappings = ", ".join(f"{key}: {key}" for key in ("role", "content", "reasoning_content", "tool_calls"))
     yield (
         f"axolotl: datasets: [{{{source}, type: chat_template, message_field_training: train, "
