@@ -80,7 +80,7 @@ def _build_manifest(blend: BlendDeclaration, request: BuildRequest) -> Iterator[
 
 
 def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Copy the manifest of the committed plan's blend run to its fixed path.
+    """Build the artifact with the manifest of the committed plan's blend run.
 
     Returns the receipt, and whether the artifact was reused. Raises MissingArtifactError if the run is not built.
     """

@@ -1,4 +1,4 @@
-"""Rules for the token stream of a pretraining blend."""
+"""Settings of a pretraining blend's token stream: its dtype, and the tokens around documents."""
 
 from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
@@ -10,13 +10,14 @@ from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 
 UINT16_VOCABULARY = 65_500
-"""Megatron's limit (`DType.optimal_dtype`): a smaller vocabulary is stored as uint16, other vocabularies as int32."""
+"""Vocabulary size below which Megatron stores ids as uint16 instead of int32 (`DType.optimal_dtype`)."""
 
 
 def blend_dtype(blend: BlendDeclaration) -> str:
-    """Return the stream's dtype: the declared dtype (`int32` as `uint32`, with equal bytes) or Megatron's choice.
+    """Return the stream's dtype: the declared dtype, or with `auto` Megatron's choice.
 
-    Raises ConfigError if an id does not fit in the declared dtype.
+    `uint32` stands for Megatron's `int32`, because ids have the same bytes in both. Raises ConfigError if an id does
+    not fit into the declared dtype.
     """
     bundle = load_declared_tokenizer(blend.required_tokenizer)
     dtype = blend.pretrain_options.dtype
@@ -32,7 +33,7 @@ def blend_dtype(blend: BlendDeclaration) -> str:
 
 
 def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
-    """Return the token after each document of a pretraining blend; None if documents have no end token.
+    """Return the token that ends each document of a pretraining blend; None if documents have no end token.
 
     Raises TokenizerError if the tokenizer does not have the token.
     """
@@ -43,7 +44,7 @@ def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> Special
 
 
 def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
-    """Return the token before each document of a pretraining blend; None if documents have no begin token.
+    """Return the token that begins each document of a pretraining blend; None if documents have no begin token.
 
     Raises TokenizerError if the tokenizer does not have the token.
     """
@@ -55,9 +56,10 @@ def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken 
 
 
 def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: str) -> StreamPlan:
-    """Return all inputs that decide the bytes of one dataset's token stream.
+    """Return the plan of one dataset's token stream, with all settings that determine its bytes.
 
-    `blend` is the declaration, `certificate` the engine's certificate, `text_field` the key or column of the text.
+    `blend` is the declaration, `certificate` is the engine's certificate, and `text_field` is the key or column of the
+    text.
     """
     bundle, options = load_declared_tokenizer(blend.required_tokenizer), blend.pretrain_options
     separator, bos = blend_separator(blend, bundle), blend_bos(blend, bundle)

@@ -1,4 +1,4 @@
-"""Corpora as shared npy shards, published for many trainers: their artifacts and summaries."""
+"""Dataset class of releases: corpora as shared npy shards, which are published for many trainers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -31,10 +31,9 @@ from dataprep_assets.stores.connect import explain_missing_library
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
-# The release plan (`<dataset>/release_plan`): how the token stream is split into npy shards; registers their
-# partitions.
+# The release plan (`<dataset>/release_plan`) divides the token stream into npy shards, and adds their partitions.
 #
-# It needs all token bins. Its content follows from their receipts, so it has no files.
+# It needs all token bins. It has no files, because its content can be computed from their receipts.
 
 RELEASE_PLAN = "release_plan"
 
@@ -45,9 +44,9 @@ def release_plan_spec(
     """Return the spec of a release's plan.
 
     Args:
-        release: The dataset.
-        token_bins: The token bins of every split.
-        plans: The npy shards that it plans.
+        release: The declaration.
+        token_bins: The specs of the token bins of every split.
+        plans: The partitions of the npy shards, which the plan determines.
     """
     return ArtifactSpec(
         declaration=release,
@@ -80,7 +79,7 @@ def _build_plan(release: ReleaseDeclaration, request: BuildRequest) -> list[Outc
                 "dropped_tokens": sum(cut.dropped for cut in split.cuts),
             }
         )
-    # without files, use a digest of the shards' keys, which changes if and only if a key changes
+    # the plan has no files, so use a digest of the shards' keys as its content, which changes only if a key changes
     keys = [shard_recipe(release, layout, partition).key for partition in layout.partitions]
     metadata = {"shards": Table(rows), "bytes": sum(row["bytes"] for row in rows)}
     return [Outcome(partition="", content=digest_value(keys), metadata=metadata)]
@@ -90,16 +89,19 @@ def release_cost(release: ReleaseDeclaration, store: ArtifactStore, machine: Mac
     """Estimate the cost of a release.
 
     Args:
-        release: The dataset.
-        store: The store of its artifacts.
-        machine: The machine that builds it.
+        release: The declaration.
+        store: The store of the release's artifacts.
+        machine: The machine that builds the release.
     """
     products = release_products(release, local=isinstance(store, LocalArtifacts))
     return corpus_cost(release, store, machine, products)
 
 
 def release_products(release: ReleaseDeclaration, *, local: bool) -> Products:
-    """Return how often the stream is written: for the corpus, as shards, and published (`local`: into folders)."""
+    """Return how often the stream is written: for the corpus, as npy shards, and as published shards.
+
+    `local` is True if the store of the artifacts is a local folder.
+    """
     corpus, target = corpus_products(release, local=local), release.release.publish
     in_bucket = target is not None and "://" in target
     return replace(
@@ -120,7 +122,7 @@ class ReleaseDataset(Corpus):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        """Return the artifacts of a release: those of its corpus, then the plan, the npy shards and the publication."""
+        """Artifacts of a release: its corpus, then its plan, npy shards, published shards and data card."""
         release, corpus = self.declaration, corpus_specs(self.declaration)
         partitions = shard_partitions(release)
         token_bins = tuple(spec for spec in corpus if spec.name == TOKEN_BINS)

@@ -30,16 +30,19 @@ from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
 _META = {"tokenizer", "vocab_size", "eos_token_id", "eos_token", "dtype", "tokenizer_sha256"}
-"""The facts of an npy shard that describe its tokenizer."""
+"""Names of the facts of an npy shard that describe its tokenizer."""
 _GROUPS = 8
-"""Number of groups to cache the order of, at 20 bytes per document."""
+"""Maximum number of groups whose order is cached, which needs 20 bytes per document."""
 
 
 class NpyStreams:
-    """The ordered streams of a release, and the finished shards cut from them."""
+    """Ordered streams of a release, and the finished npy shards that were cut from them."""
 
     def __init__(self, release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> None:
-        """Order the shards of token bins as the release does; `shards` has them by partition, in manifest order."""
+        """Determine the order of the release's streams.
+
+        `shards` are the receipts of its token bins by partition, in manifest order.
+        """
         self._release, self._store, self._shards = release, store, shards
         self._splits: dict[str, SplitLayout] = {}
         for split in release.splits:
@@ -49,22 +52,22 @@ class NpyStreams:
                 if split_name(key) == split
             ]
             self._splits[split] = split_layout(release, split, sources)
-        # By partition or, for orders, by group. Cached, because a trace looks up many positions in one shard.
+        # cache handles and ids by partition and orders by group, because a trace looks up many positions in a shard
         self._handles: dict[str, ArtifactHandle] = {}
         self._ids: dict[str, Numbers] = {}
         self._ordered: dict[tuple[ReleaseSourceShard, ...], GroupDocuments] = {}
 
     def locate(self, span: DocumentSpan) -> Iterator[TokenRange]:
-        """Yield the ranges of a document: one, or several if it crosses boundaries of npy shards."""
+        """Yield the token ranges of a document: one per npy shard that contains a part of the document."""
         length, size = self._release.release.sequence_length, self._release.release.tokens_per_shard
         start = self._find_position(span)
         stop = start + span.tokens
         cuts = self._splits[span.split].cuts
-        # all shards except the last have the same length, so a division finds the document's shards
+        # find the document's shards by division, because all shards except the last have the same length
         for shard_cut in cuts[start // size : (stop - 1) // size + 1]:
             low, high = max(start, shard_cut.start) - shard_cut.start, min(stop, shard_cut.stop) - shard_cut.start
             if low >= high:
-                continue  # the dropped tail is in no shard
+                continue  # skip tokens in the dropped tail, which are in no shard
             handle = self._handle(span.split, shard_cut)
             samples = list(range(low // length, (high - 1) // length + 1))
             ids = self._sample_ids(span.split, shard_cut)
@@ -77,7 +80,7 @@ class NpyStreams:
             )
 
     def sample(self, partition: str, sample: int) -> Iterator[tuple[str, int, int]]:
-        """Yield `(shard of token bins, start, stop)`: token ranges that touch every document of a sample.
+        """Yield token ranges that together touch every document of a sample, as `(shard of token bins, start, stop)`.
 
         Raises NotFoundError for a shard or a sample that the release does not have.
         """
@@ -97,10 +100,10 @@ class NpyStreams:
                 f"trace: sample {sample} is out of range: {partition} has "
                 f"{count_of(shard_cut.tokens // length, 'sample')} (counted from 0)"
             )
-        # raises an error unless the shard was cut from the traced token bins
+        # open the shard, which raises an error unless the shard was cut from the traced token bins
         self._handle(split, shard_cut)
         begin = shard_cut.start + sample * length
-        # padding, after `cut.stop`, belongs to no document
+        # stop before the padding, which belongs to no document
         for group, low, high in self._splits[split].order.groups_between(begin, min(begin + length, shard_cut.stop)):
             yield from self._locate_stretches(group, low, high)
 
@@ -115,7 +118,7 @@ class NpyStreams:
         last_document = int(np.searchsorted(documents.ends, high - 1, side="right"))
         for document in range(first_document, last_document + 1):
             begin = int(documents.first[document])
-            # one of the document's tokens is enough to find it
+            # yield only the document's first token, because one token is enough to find the document
             yield group[int(documents.source[document])].partition, begin, begin + 1
 
     def _find_position(self, span: DocumentSpan) -> int:
@@ -130,14 +133,14 @@ class NpyStreams:
         if documents is None:
             return tokens_before + span.shard_start
         candidates = (documents.first == span.shard_start) & (documents.source == names.index(span.shard))
-        # compare lengths, because an empty document begins at the same token as the next one
+        # also compare lengths, because an empty document begins at the same token as the next document
         document = next(
             int(i) for i in np.flatnonzero(candidates) if _document_length(documents, int(i)) == span.tokens
         )
         return tokens_before + int(documents.ends[document]) - span.tokens
 
     def _order_documents(self, group: tuple[ReleaseSourceShard, ...]) -> GroupDocuments | None:
-        """Return the documents of a group in the order of the release; None if that is the source's order."""
+        """Return the documents of a group in the order of the release; None if the release has the source's order."""
         seed = self._release.release.shuffle_seed
         if seed is None:
             return None
@@ -157,15 +160,15 @@ class NpyStreams:
         return self._ids[partition]
 
     def _handle(self, split: str, shard_cut: ShardCut) -> ArtifactHandle:
-        """Return a finished npy shard.
+        """Return the handle of a finished npy shard.
 
-        Raises IntegrityError unless it was cut from the current token bins with the declared settings.
+        Raises IntegrityError unless the shard was cut from the current token bins with the declared settings.
         """
         partition = partition_key(split, shard_cut.index)
         if partition not in self._handles:
             handle = ArtifactHandle.from_store(self._store, shard_artifact(self._release, partition))
             facts = NpyShardFacts.from_receipt(handle.receipt)
-            # its facts about the tokenizer apply here, because the key contains the token bins with the same tokenizer
+            # use the tokenizer in the facts, because the key also covers the token bins, which have the same tokenizer
             meta = facts.model_dump(include=_META)
             layout = ReleaseLayout(splits=self._splits, separator_id=facts.separator_id, meta=meta)
             if handle.receipt.key != shard_recipe(self._release, layout, partition).key:
@@ -182,12 +185,12 @@ def _document_length(documents: GroupDocuments, position: int) -> int:
 
 
 def npy_places(release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
-    """Open the npy shards of a release to locate documents (`OpenPlaces`)."""
+    """Return the function that locates documents in the npy shards of a release (`OpenPlaces`)."""
     return NpyStreams(release, store, shards).locate
 
 
 class ReleaseTracer(StreamTracer):
-    """The tracer of a corpus, extended by samples of npy shards."""
+    """Tracer of a corpus that can also trace samples of npy shards."""
 
     streams: NpyStreams
 
@@ -205,9 +208,9 @@ def release_tracer(release: ReleaseDeclaration, store: ArtifactStore, specs: Seq
     """Return the tracer of a release.
 
     Args:
-        release: The dataset.
-        store: The store of its artifacts, with all its token bins.
-        specs: Its artifacts.
+        release: The declaration.
+        store: The store of the release's artifacts, in which all token bins are built.
+        specs: The specs of the release's artifacts.
     """
     splits = corpus_splits(release, store)
     tracer = ReleaseTracer(

@@ -1,6 +1,6 @@
 """Published shards (`<dataset>/published_shards`): the release at its public location, with the manifest written last.
 
-The artifact itself has a copy of the manifest, and its receipt contains the location.
+The artifact contains only a copy of the manifest, and its receipt has the location.
 """
 
 import os
@@ -58,8 +58,8 @@ _PUBLISH = "Rebuild published_shards: only differing files are uploaded"
 class PublishedShardsFacts(Facts):
     """Facts of a publication.
 
-    `digest` is the manifest's, `shards` counts the shards of each split, and `orphans` are keys of shards in the store
-    that the release does not list.
+    `digest` is the manifest's digest, `shards` is the number of shards of each split, and `orphans` are the keys of
+    shards at the location that the release does not list.
     """
 
     place: str
@@ -78,9 +78,9 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
     """Return the spec of a release's publication.
 
     Args:
-        release: The dataset.
+        release: The declaration.
         target: The public location: a folder or a URL.
-        shards: The npy shards.
+        shards: The spec of the npy shards.
     """
     return ArtifactSpec(
         declaration=release,
@@ -102,7 +102,7 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
 def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Release:
     """Return the manifest of the shards of `layout` in `store`, with the options of `release`.
 
-    Raises MissingArtifactError with the shards that are missing or out of date.
+    Raises MissingArtifactError, which names the shards that are missing or out of date.
     """
     shards: dict[str, list[ReleaseShard]] = {}
     stale_shards = []
@@ -159,19 +159,21 @@ def publish_release(
     progress: Progress | None = None,
     expect: Callable[[int], None] | None = None,
 ) -> tuple[Receipt, bool]:
-    """Publish a release: its verified shards, then its manifest; then commit a copy of the manifest with a receipt.
+    """Publish the shards of a release, then its manifest; then commit a copy of the manifest with a receipt.
+
+    Files that the location already has with the right digest are not uploaded again, so a killed publication can
+    resume.
 
     Args:
-        release: The dataset.
-        store: The store of its npy shards.
-        layout: Its layout.
-        place: The location where trainers download it.
-        progress: Called with the number of bytes uploaded, from several threads.
-        expect: Called with the number of bytes to upload, before the first.
+        release: The declaration.
+        store: The store of the release's npy shards.
+        layout: The layout of the release.
+        place: The location from which trainers download the release.
+        progress: Called from several threads with the number of bytes that were uploaded.
+        expect: Called once before the uploads with the number of bytes to upload.
 
     Returns:
-        The receipt, and whether the location already had the whole release. Files with the right digest are not
-        uploaded again, so a killed publication resumes.
+        The receipt, and whether the location already had the whole release.
     """
     manifest = release_manifest(release, store, layout)
     partitions = {
@@ -185,7 +187,8 @@ def publish_release(
         name = Path(file.key).name
         return store.local(shard_artifact(release, partitions[file.key]), [name]) / name
 
-    # Upload before recording the release. After a kill in between, the next run uploads nothing and records it.
+    # Upload before committing the receipt. If the run is killed in between, the next run uploads nothing and commits
+    # the receipt.
     changed, extra = send_release(place, manifest, find_path, progress, expect)
 
     def write(staged: Path) -> WrittenFiles:
@@ -200,7 +203,7 @@ def publish_release(
 
 
 def _build_claims(release: Release, place: ReleaseLocation) -> dict[str, Any]:
-    """Return the facts of a publication, except the shards that others have put there."""
+    """Return the facts of a publication, except `orphans`."""
     return {
         "place": str(place),
         "digest": release.digest,
@@ -217,12 +220,12 @@ def _build_claims(release: Release, place: ReleaseLocation) -> dict[str, Any]:
 def _build_recipe(
     release: ReleaseDeclaration, store: ArtifactStore, manifest: Release, place: ReleaseLocation, orphans: Sequence[str]
 ) -> Recipe:
-    """Return the recipe of a publication. The location is a source, as a digest, because recipes contain no paths."""
+    """Return the recipe of a publication. It has only a digest of the location, because recipes contain no paths."""
     partitions = [partition_key(prefix, shard.index) for prefix, shards in manifest.shards.items() for shard in shards]
     receipts = store.receipts([shard_artifact(release, partition) for partition in partitions])
     return Recipe(
         artifact=release.artifact(PUBLISHED_SHARDS),
-        # the key contains the orphans, because the receipt lists them
+        # the key covers the orphans, because the receipt lists them
         key=digest_value([PUBLISHED_SHARDS, VERSION, manifest.digest, str(place), list(orphans)]),
         version=VERSION,
         settings={"release": release_settings(release)},
@@ -237,9 +240,9 @@ def _build_recipe(
 def _build_recipes(
     release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    """Yield the current recipe of the publication; raise IntegrityError if its location lacks a part of it.
+    """Yield the current recipe of the publication. Raises IntegrityError if its location does not have all files.
 
-    Other shards at the location are assumed to be the receipt's orphans, because they do not affect trainers.
+    The location is not searched for orphans, which do not affect trainers; the receipt's orphans are used.
     """
     location = locate_release(target)
     manifest = release_manifest(release, store, release_layout(release, store))
@@ -251,7 +254,7 @@ def _build_recipes(
         location,
         PublishedShardsFacts.from_receipt(receipt).orphans if receipt is not None else (),
     )
-    # Check the location only if the publication would otherwise be up to date.
+    # compare the location only if the publication is otherwise up to date, because the comparison takes requests
     if receipt is not None and recipe.difference(receipt) is None:
         _require_published_shards(location, manifest)
     yield recipe
@@ -276,7 +279,7 @@ def _require_published_shards(place: ReleaseLocation, manifest: Release) -> None
 
 
 def _build_publication(release: ReleaseDeclaration, target: str, request: BuildRequest) -> list[Outcome]:
-    # uploads report from several threads
+    # use a lock, because uploads report from several threads
     progress, lock = request.progress, threading.Lock()
 
     def count_sent(count: int) -> None:
@@ -307,13 +310,13 @@ def _build_metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedPublication:
-    """A published release, opened for checks.
+    """A published release that is opened for checks.
 
     Attributes:
         place: The public location.
         release: The manifest of the current shards.
-        kept: The local copy of the published manifest.
-        receipt: The receipt of the publication; None if it was published elsewhere.
+        kept: Path of the local copy of the published manifest.
+        receipt: The receipt of the publication; None if the release was published elsewhere.
     """
 
     place: ReleaseLocation
@@ -322,8 +325,8 @@ class OpenedPublication:
     receipt: Receipt | None = None
 
     @cached_property
-    def compare_with_release(self) -> Inventory:
-        """The files at the location, compared with the release."""
+    def comparison(self) -> Inventory:
+        """Result of comparing the location with the release."""
         return compare_with_release(self.place, self.release)
 
 
@@ -340,7 +343,7 @@ def _open_publication(
 
 
 def manifest_published(publication: OpenedPublication) -> Finding:
-    """Check that the published manifest, the local copy and its receipt describe the shards built here."""
+    """Check that the published manifest, its local copy and the receipt describe the current shards."""
     location, release = publication.place, publication.release
     remote = read_release(location)
     defects = list(_find_false_claims(publication))
@@ -359,7 +362,7 @@ def manifest_published(publication: OpenedPublication) -> Finding:
 
 
 def _find_false_claims(publication: OpenedPublication) -> Iterator[str]:
-    """Yield the claims of a publication's local copy and receipt that the release contradicts."""
+    """Yield a sentence for each claim of the local copy or the receipt that contradicts the release."""
     release, receipt = publication.release, publication.receipt
     if receipt is None:
         return
@@ -377,8 +380,11 @@ def _find_false_claims(publication: OpenedPublication) -> Iterator[str]:
 
 
 def remote_matches_local(publication: OpenedPublication) -> Finding:
-    """Check that every file is in the store with its size and SHA-256, as recorded at the upload, or by reading it."""
-    location, comparison = publication.place, publication.compare_with_release
+    """Check that the location has every file, with the right size and SHA-256.
+
+    Files whose digest was not recorded at the upload are read.
+    """
+    location, comparison = publication.place, publication.comparison
     missing = [f"{location}/{file.key}: missing" for file in comparison.missing]
     size = sum(file.bytes for file in publication.release.files)
     return build_verdict(
@@ -390,8 +396,11 @@ def remote_matches_local(publication: OpenedPublication) -> Finding:
 
 
 def no_orphans(publication: OpenedPublication) -> Finding:
-    """Check that the store has no shards outside the release; a warning, because they only cost money and confuse."""
-    location, extra = publication.place, publication.compare_with_release.extra
+    """Check that the location has no shards that are not in the release.
+
+    The check only warns, because these shards use storage but do not affect trainers.
+    """
+    location, extra = publication.place, publication.comparison.extra
     return build_verdict(
         [f"{location}: {count_of(len(extra), 'object')} of shards that the release does not list: {join_first(extra)}"]
         if extra
@@ -405,7 +414,7 @@ def no_orphans(publication: OpenedPublication) -> Finding:
 
 
 def remote_readable(publication: OpenedPublication) -> Finding:
-    """Read as a remote trainer would: the header of every shard, its first and last sample, and their ids."""
+    """Check that the header, the first and last sample, and their ids can be read from every published shard."""
     location, release = publication.place, publication.release
     defects = [
         defect
@@ -423,14 +432,14 @@ def remote_readable(publication: OpenedPublication) -> Finding:
 
 
 def find_read_defects(place: ReleaseLocation, release: Release, shard: ReleaseShard) -> Iterator[str]:
-    """Yield the defects of a shard at a location that a trainer would find in its header, first and last sample."""
+    """Yield a sentence for each defect in the header, the first or last sample of a shard, or in their ids."""
     location = f"{place}/{shard.token_file.key}"
     header = npy_shards.parse_header(_read_range(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), location)
     if (header.dtype, header.tokens) != (release.dtype, shard.tokens):
         yield f"{location}: {header.tokens} {header.dtype} tokens, but the release lists {shard.tokens} {release.dtype}"
         return
     dtype, length = token_dtype(release.dtype), release.sequence_length
-    # a set, because the first sample of a shard may also be its last
+    # use a set, because the first sample of a shard may also be its last
     for k in sorted({0, shard.tokens // length - 1}):
         start = npy_shards.HEADER_BYTES + k * length * dtype.itemsize
         data = _read_range(place, shard.token_file.key, start, start + length * dtype.itemsize)

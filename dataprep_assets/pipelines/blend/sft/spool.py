@@ -348,13 +348,13 @@ class _Spooling:
         tokens: NDArray[np.uint32],
         offsets: NDArray[np.int64],
     ) -> None:
-        """Encode a sample of the conversations again with the reference engine. Raises CertificateError if ids differ."""
+        """Encode a sample of conversations again with the reference engine. Raises CertificateError if ids differ."""
         if self._plan.sample_rate <= 0 or not rendered_conversations:
             return
         ends = np.cumsum(counts)
         for index in sample_rows(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
-            # skip conversations with special tokens in messages, which are encoded as text, but which the reference
-            # would match
+            # skip conversations with special tokens in messages: they are encoded as text, but the reference matches
+            # them
             if rendered_conversations[index].mark is None:
                 start, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
                 location = f"{self._source.label}: row {rows[index]}"

@@ -119,7 +119,7 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
         f"OLMo-core: NumpyPackedFSLDatasetConfig({files}, expand_glob=True, generate_doc_lengths=True, "
         f"sequence_length={settings['sequence_length']}, tokenizer=TokenizerConfig({ids}))"
     )
-    # the scripts have no option for these ids, so they can read only files whose boundary is their tokenizer's EOS
+    # no ids are set here, because the scripts set the tokenizer themselves; the boundary must be its EOS
     yield f"OLMo-core's SFT scripts: --dataset_path={folder} --seq_len={settings['sequence_length']}"
 
 
