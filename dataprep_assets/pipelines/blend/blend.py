@@ -21,24 +21,24 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import worker_count
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend_checks import OpenedRun, run_checks
+from dataprep_assets.pipelines.blend.blend_checks import OpenedRun, list_run_checks
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, WandbDeclaration
-from dataprep_assets.pipelines.blend.finished_shards import finished_shards
+from dataprep_assets.pipelines.blend.finished_shards import load_finished_shards
 from dataprep_assets.pipelines.blend.losses import find_unused_rows
-from dataprep_assets.pipelines.blend.output.share_plot import plot_shares, shown_rows
-from dataprep_assets.pipelines.blend.output.trainer_entry import trainer_lines
-from dataprep_assets.pipelines.blend.plan.blend_plan import plan_rows
+from dataprep_assets.pipelines.blend.output.share_plot import plot_shares, rename_columns
+from dataprep_assets.pipelines.blend.output.trainer_entry import format_trainer_lines
+from dataprep_assets.pipelines.blend.plan.blend_plan import build_plan_rows
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import BLEND_SNAPSHOT, BlendSnapshotFacts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
-from dataprep_assets.pipelines.blend.plan.planner import stage_identity
+from dataprep_assets.pipelines.blend.plan.planner import collect_stage_identity
 from dataprep_assets.pipelines.blend.runs import (
     RUNS,
     RunFacts,
     build_blend_run,
-    run_recipe,
-    run_version,
+    build_run_recipe,
+    get_run_version,
 )
-from dataprep_assets.pipelines.blend.stage_shards import SHARDS, stage_shards
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS, prepare_stage_shards
 
 # These functions log the tables of a finished blend to Weights & Biases, if the declaration has `wandb`.
 #
@@ -111,21 +111,21 @@ def _build_table(wandb: Any, rows: Rows) -> Any:
     return wandb.Table(columns=columns, data=[[row.get(c) for c in columns] for row in rows], allow_mixed_types=True)
 
 
-def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
+def build_progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
     """Return the rows of `progress_table`: each dataset's downloaded and built shards, and their tokens and sequences.
 
     `blend` is the declaration, `store` contains the artifacts, `plan` is the committed plan.
     """
     rows = []
     for unit in plan.units:
-        receipts = _current_receipts(blend, store, SHARDS[blend.stage].name, unit.partitions)
+        receipts = _load_receipts(blend, store, SHARDS[blend.stage].name, unit.partitions)
         is_done = len(receipts) == len(unit.partitions)
         rows.append(
             {
                 "dataset_name": unit.name,
                 "size": unit.size_bytes,
                 "total_shards": len(unit.partitions),
-                "downloaded": len(_current_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
+                "downloaded": len(_load_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
                 "processed": len(receipts),
                 "total_tokens": sum(r.ledger.tokens for r in receipts if r.ledger),
                 # a document or record is one sequence, but a conversation may be several, so use the shard's count
@@ -136,7 +136,7 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     return rows
 
 
-def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
+def build_stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
     """Return the rows of `stage_table`: one per step of the pipeline, with its progress from the receipts in `store`.
 
     `blend` is the declaration, and `plan` is the committed plan. `tasks` counts finished artifacts, `queue_in` those
@@ -147,11 +147,11 @@ def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -
     total = len(plan.partitions)
 
     def build_single_row(name: str, stage: str, partition: str | None = None) -> dict[str, Any]:
-        receipts = _current_receipts(blend, store, name, [partition])
+        receipts = _load_receipts(blend, store, name, [partition])
         return _build_stage_row(stage, receipts, queue_in=1 - len(receipts))
 
-    snapshots = _current_receipts(blend, store, BLEND_SNAPSHOT, plan.partitions)
-    shards = _current_receipts(blend, store, SHARDS[blend.stage].name, plan.partitions)
+    snapshots = _load_receipts(blend, store, BLEND_SNAPSHOT, plan.partitions)
+    shards = _load_receipts(blend, store, SHARDS[blend.stage].name, plan.partitions)
     snapshot_row = _build_stage_row(
         BLEND_SNAPSHOT, snapshots, total - len(snapshots), max(0, len(snapshots) - len(shards))
     )
@@ -199,7 +199,7 @@ def _sum_measured(receipts: Sequence[Receipt], name: str) -> float | None:
     return sum(values) if values and len(values) == len(receipts) else None
 
 
-def _current_receipts(
+def _load_receipts(
     blend: BlendDeclaration, store: ArtifactStore, name: str, partitions: Sequence[str | None]
 ) -> list[Receipt]:
     receipts = store.receipts([blend.artifact(name, partition) for partition in partitions])
@@ -215,7 +215,7 @@ _READS = {
 }
 
 
-def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec:
+def build_blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of the finished blend run.
 
     Args:
@@ -225,21 +225,21 @@ def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec
     return ArtifactSpec(
         declaration=blend,
         name=BLEND,
-        version=run_version(blend),
+        version=get_run_version(blend),
         description=f"{_READS[blend.stage]}, built from the shards without copying data.",
         kinds={"json", "file"},
         inputs=(shards,),
-        artifact=partial(blend_run, blend),
+        artifact=partial(find_blend_run, blend),
         names_places=frozenset(),  # the files contain the paths at which the trainer finds the shards
         recipes=partial(_build_recipes, blend),
         build=partial(_build_run, blend),
         metadata=partial(_build_metadata, blend),
         losses=partial(_find_losses, blend),
-        check_groups=(WholeChecks(checks=run_checks(blend), open=partial(OpenedRun.open, blend)),),
+        check_groups=(WholeChecks(checks=list_run_checks(blend), open=partial(OpenedRun.open, blend)),),
     )
 
 
-def blend_run(blend: BlendDeclaration, store: ArtifactStore) -> Artifact:
+def find_blend_run(blend: BlendDeclaration, store: ArtifactStore) -> Artifact:
     """Return the blend run of the committed plan. Raises MissingArtifactError if there is no plan yet."""
     return blend.artifact(RUNS, load_blend_plan(blend, store).run_hash)
 
@@ -247,18 +247,20 @@ def blend_run(blend: BlendDeclaration, store: ArtifactStore) -> Artifact:
 def describe_run(receipt: Receipt) -> list[str]:
     """Return the trainer's settings for a finished blend run, one per line."""
     facts = RunFacts.from_receipt(receipt)
-    return trainer_lines(facts.stage, facts.root, facts.used, [record.path for record in receipt.files])
+    return format_trainer_lines(facts.stage, facts.root, facts.used, [record.path for record in receipt.files])
 
 
 def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
     plan = load_blend_plan(blend, store)
-    yield run_recipe(blend, store, plan, finished_shards(blend, store, plan, stage_shards(blend, store, plan)))
+    yield build_run_recipe(
+        blend, store, plan, load_finished_shards(blend, store, plan, prepare_stage_shards(blend, store, plan))
+    )
 
 
 def _build_run(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     store = request.store
     plan = load_blend_plan(blend, store)
-    receipt, reused = build_blend_run(blend, store, plan, stage_shards(blend, store, plan))
+    receipt, reused = build_blend_run(blend, store, plan, prepare_stage_shards(blend, store, plan))
     logged = {} if blend.wandb is None else {"wandb": Location(_log_tables(blend, store, plan))}
     yield Outcome(partition="", receipt=receipt, reused=reused, metadata=logged)
 
@@ -288,24 +290,24 @@ def _log_tables(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) 
         blend.wandb,
         dataset=blend.dataset,
         stage=blend.stage,
-        config={"run_hash": plan.run_hash, **stage_identity(blend)},
+        config={"run_hash": plan.run_hash, **collect_stage_identity(blend)},
         tables={
-            "progress_table": progress_rows(blend, store, plan),
-            "stage_table": stage_rows(blend, store, plan),
-            "plan_table": plan_rows(blend, plan),
+            "progress_table": build_progress_rows(blend, store, plan),
+            "stage_table": build_stage_rows(blend, store, plan),
+            "plan_table": build_plan_rows(blend, plan),
         },
     )
 
 
 def _build_metadata(blend: BlendDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     plan, facts = load_blend_plan(blend, store), RunFacts.from_receipt(receipt)
-    rows = shown_rows([asdict(row) for row in facts.realised])
+    rows = rename_columns([asdict(row) for row in facts.realised])
     return {
         "run_hash": plan.run_hash,
         "shares_table": Table(rows),
         "requested_and_realized_shares": plot_shares(rows, "realized"),
-        "progress_table": Table(progress_rows(blend, store, plan)),
-        "stage_table": Table(stage_rows(blend, store, plan)),
+        "progress_table": Table(build_progress_rows(blend, store, plan)),
+        "stage_table": Table(build_stage_rows(blend, store, plan)),
         "empty_shards": len(facts.empty),
         "names_of_empty_shards": ", ".join(facts.empty) or "none",
         "how_to_train": Markdown("\n".join(f"- `{line}`" for line in describe_run(receipt))),

@@ -42,17 +42,16 @@ from dataprep_assets.formats.preference_rows import read_preferences
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, find_damage
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
-from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, ShardToBuild, finished_shards
-from dataprep_assets.pipelines.blend.pairs.lengths import build_length_rows
-from dataprep_assets.pipelines.blend.pairs.lengths import lengths_balanced as find_length_bias
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, ShardToBuild, load_finished_shards
+from dataprep_assets.pipelines.blend.pairs.lengths import build_length_rows, find_length_bias
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
 from dataprep_assets.pipelines.blend.plan.discovery import DiscoveredDataset, open_place
-from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, load_blend_plan, partition_key
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, format_partition_key, load_blend_plan
 from dataprep_assets.pipelines.blend.plan.planner import rediscover_dataset, restore_planned_dataset
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import read_shard_lines
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, find_contradicted_claims
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
-from dataprep_assets.pipelines.blend.stage_shards import stage_shards
+from dataprep_assets.pipelines.blend.stage_shards import prepare_stage_shards
 from dataprep_assets.planning.blend import measure_drift, record_shares, requested_shares, source_outlooks
 from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
@@ -71,7 +70,7 @@ class OpenedRun(OpenedArtifact):
     def open(cls, blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str] = ()) -> Self:
         """Open the run of the committed plan. Raises MissingArtifactError if the plan or a snapshot is missing."""
         plan = load_blend_plan(blend, store)
-        return cls(blend.artifact(RUNS, plan.run_hash), store, blend, plan, stage_shards(blend, store, plan))
+        return cls(blend.artifact(RUNS, plan.run_hash), store, blend, plan, prepare_stage_shards(blend, store, plan))
 
     @cached_property
     def facts(self) -> RunFacts:
@@ -81,7 +80,7 @@ class OpenedRun(OpenedArtifact):
     @cached_property
     def finished(self) -> Sequence[FinishedShard]:
         """Built shards, with their receipts. Raises MissingArtifactError if a shard is not built."""
-        return finished_shards(self.blend, self.store, self.plan, self.shards)
+        return load_finished_shards(self.blend, self.store, self.plan, self.shards)
 
     @cached_property
     def receipts(self) -> Mapping[str, Receipt | None]:
@@ -89,21 +88,21 @@ class OpenedRun(OpenedArtifact):
         partitions = [str(shard.artifact.partition) for shard in self.shards]
         return dict(zip(partitions, self.store.receipts([shard.artifact for shard in self.shards]), strict=True))
 
-    def shared_content(self) -> list[str]:
+    def describe_shared_content(self) -> list[str]:
         """Return a sentence for each pair of the run's splits with shared content."""
         artifacts = {str(shard.artifact.partition): shard.artifact for shard in self.shards}
         splits = {
             split: [(self.store.local(artifacts[p]), self.store.require(artifacts[p])) for p in names]
             for split, names in self.facts.used.items()
         }
-        return shared_content(self.blend.stage, splits)
+        return describe_shared_content(self.blend.stage, splits)
 
 
 Hashes = NDArray[np.uint64]
 _NOUNS: Mapping[Stage, str] = {"pretrain": "document", "sft": "sequence", "pairs": "prompt", "rl": "record"}
 
 
-def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Receipt]]]) -> list[str]:
+def describe_shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Receipt]]]) -> list[str]:
     """Return a sentence for each pair of splits with shared content, which includes the amount.
 
     `splits` contains the directory and receipt of every shard that a split uses. If only one split has shards, nothing
@@ -115,7 +114,7 @@ def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Recei
     # read the largest split last and never keep it in memory, because held-out splits are a small part of the data
     order = sorted(used_splits, key=lambda split: sum(receipt.total_bytes for _, receipt in used_splits[split]))
     hashes = {
-        split: _unique_hashes([_hash_contents(stage, *shard) for shard in used_splits[split]]) for split in order[:-1]
+        split: _merge_hashes([_hash_contents(stage, *shard) for shard in used_splits[split]]) for split in order[:-1]
     }
     sentences = []
     for index, split in enumerate(order):
@@ -123,7 +122,7 @@ def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Recei
             blocks = (
                 [hashes[split]] if split in hashes else (_hash_contents(stage, *shard) for shard in used_splits[split])
             )
-            shared = _unique_hashes([block[np.isin(block, hashes[other_split])] for block in blocks]).size
+            shared = _merge_hashes([block[np.isin(block, hashes[other_split])] for block in blocks]).size
             if shared:
                 noun = _NOUNS[stage]
                 share = f"{format_share(shared / hashes[other_split].size)} of the split"
@@ -131,7 +130,7 @@ def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Recei
     return sentences
 
 
-def _unique_hashes(blocks: Sequence[Hashes]) -> Hashes:
+def _merge_hashes(blocks: Sequence[Hashes]) -> Hashes:
     return np.unique(np.concatenate([*blocks, np.zeros(0, np.uint64)]))
 
 
@@ -201,7 +200,9 @@ def blend_sources_unchanged(run: OpenedRun) -> Finding:
     sources = list(_list_sources(blend, plan))
     unlisted = [source for source in sources if source.now is None]
     rows = [
-        row for split in dict.fromkeys(u.home for u in plan.units) for row in _build_rows(blend, facts, split, sources)
+        row
+        for split in dict.fromkeys(u.home for u in plan.units)
+        for row in _build_source_rows(blend, facts, split, sources)
     ]
     note = "" if not unlisted else f" {len(unlisted)} could not be checked: {unlisted[0].unit.name}."
     return build_verdict(
@@ -230,16 +231,18 @@ def _list_sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSo
             continue
         except SourceError:
             # a local folder without files is empty, but a hub or bucket that refuses to list files may still have them
-            now = None if is_mirrored else _clear_files(unit)
-        yield _BlendSource(unit=unit, now=now if now is not None or is_mirrored else _clear_files(unit))
+            now = None if is_mirrored else _build_empty_dataset(unit)
+        yield _BlendSource(unit=unit, now=now if now is not None or is_mirrored else _build_empty_dataset(unit))
 
 
-def _clear_files(unit: PlannedUnit) -> DiscoveredDataset:
+def _build_empty_dataset(unit: PlannedUnit) -> DiscoveredDataset:
     dataset_files = restore_planned_dataset(unit)
     return DiscoveredDataset(unit=dataset_files.unit, entries=(), commit=None)
 
 
-def _build_rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]) -> Iterator[Row]:
+def _build_source_rows(
+    blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]
+) -> Iterator[Row]:
     """Yield a row for each dataset of a split, with its planned and current amounts, shares and epochs."""
     own_sources = [source for source in sources if source.unit.home == split]
     measure = "rows" if blend.stage == "rl" else "tokens"
@@ -354,7 +357,7 @@ def rows_read_once(run: OpenedRun) -> Finding:
         expected_rows: Counter[str] = Counter()
         totals: dict[str, int] = {}
         for shard in unit.shards:
-            key = partition_key(unit.name, shard.index)
+            key = format_partition_key(unit.name, shard.index)
             receipt = receipts.get(key)
             # A range of a divided file is the only part of its shard, so all rows of the ledger belong to it. Skip
             # shards with several parts, because their ledger does not count the rows of each part separately.
@@ -438,7 +441,7 @@ def splits_disjoint(run: OpenedRun) -> Finding:
                 rows.setdefault(content, []).append((split, part.entry.relpath, first_row, stop))
     warning = not defects
     return build_verdict(
-        defects or run.shared_content(),
+        defects or run.describe_shared_content(),
         f"{count_of(len(split_by_shard), 'shard')} in {count_of(len(used_shards), 'split')}, without shared content.",
         "Remove duplicates from the sources, or keep them in one split"
         if warning
@@ -458,7 +461,7 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
     worst = 0.0
     for split in dict.fromkeys(row.split for row in table):
         rows = [row for row in table if row.split == split]
-        requested, realized = _requested_shares(run, split), {row.name: row.realised for row in rows}
+        requested, realized = _compute_requested_shares(run, split), {row.name: row.realised for row in rows}
         worst = max(worst, measure_drift(requested, realized))
         defects += [
             f"{split}: {name} should be {share:.4f} of the blend, but is {realized.get(name, 0.0):.4f}"
@@ -482,7 +485,7 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
     )
 
 
-def _requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
+def _compute_requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
     """Return the requested share of each dataset of a split, including datasets without data.
 
     RL shares are shares of the sources' records, each counted as often as the weights require. A shard whose records
@@ -563,7 +566,7 @@ _LENGTHS_BALANCED = Check(
 )
 
 
-def run_checks(blend: BlendDeclaration) -> tuple[Check[OpenedRun], ...]:
+def list_run_checks(blend: BlendDeclaration) -> tuple[Check[OpenedRun], ...]:
     """Return the checks of a blend's run: `CHECKS` and, for pairs, the check of their answers' lengths."""
     if blend.stage != "pairs":
         return CHECKS

@@ -8,15 +8,15 @@ from typing import Any
 from dataprep_assets.fields import value_at
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.discovery import open_place, present_part
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields, read_fields, reads_json
+from dataprep_assets.pipelines.blend.plan.discovery import open_place, open_source_part
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields, list_read_fields, reads_json
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, load_blend_plan
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, read_first_texts
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference, read_conversation, read_preference
 
 
-def blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
+def build_blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
     """Return the engine, to be certified on documents of each dataset. Raises ConfigError if there is no tokenizer."""
     options = blend.pretrain_options
     return CertifiedEngine(
@@ -35,11 +35,11 @@ def _draw_sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
         kind="blend_certificate",
         parts=[list(hashes.values())],
         sources=hashes,
-        texts=lambda: blend_sample(blend, plan),
+        texts=lambda: read_blend_sample(blend, plan),
     )
 
 
-def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
+def read_blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
     """Yield the first texts of each dataset's smallest file; long texts are truncated.
 
     Mirrored files are downloaded first. Bad records are skipped, because the build of the shards rejects them.
@@ -53,18 +53,18 @@ def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
 
 
 def _read_texts(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, path: Path) -> Iterator[str]:
-    part = present_part(blend, unit.dataset, entry, path)
-    for block in part.read_rows(read_fields(blend, unit.dataset), as_json=reads_json(blend)):
+    part = open_source_part(blend, unit.dataset, entry, path)
+    for block in part.read_rows(list_read_fields(blend, unit.dataset), as_json=reads_json(blend)):
         for row in block.rows:
-            yield from row_texts(blend, unit, row)
+            yield from find_row_texts(blend, unit, row)
 
 
-def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
+def find_row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
     """Yield the texts of a `row` of the dataset `unit` that a build tokenizes: its text, or those in its messages."""
     if blend.stage == "pretrain":
         yield from _find_strings(value_at(row, unit.dataset.text_field))
         return
-    fields, choices = conversation_fields(blend.chat_options, unit.dataset), blend.chat_options.choices
+    fields, choices = get_conversation_fields(blend.chat_options, unit.dataset), blend.chat_options.choices
     if blend.stage == "pairs":
         preference = read_preference(row, fields, choices)
         if isinstance(preference, Preference):

@@ -214,11 +214,11 @@ class DataBlend(_AnnotatedPart):
             raise build_mistakes_error(describe_mistakes(error, cls, wrap_json(path, text, value))) from error
 
     @property
-    def per_split(self) -> bool:
+    def has_split_lists(self) -> bool:
         """Whether the blend lists its splits explicitly."""
         return self.datasets is None
 
-    def units(self) -> list[Unit]:
+    def list_units(self) -> list[Unit]:
         """Return the datasets with a positive weight in declared order, each with its split."""
         if self.datasets is not None:
             units = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]

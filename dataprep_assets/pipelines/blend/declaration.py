@@ -177,7 +177,7 @@ class WandbDeclaration(DeclarationModel):
     )
 
 
-def _describe_kind(value: Any) -> str:
+def _detect_kind(value: Any) -> str:
     # select the form by type, because for a plain union pydantic reports each mistake once per form
     return "file" if isinstance(value, str | Path) else "inline"
 
@@ -193,7 +193,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     )
     blend: Annotated[
         Annotated[DataBlend, Tag("inline")] | Annotated[Path, Tag("file")],
-        Discriminator(_describe_kind),
+        Discriminator(_detect_kind),
     ] = Field(description="The blend itself, or the path of its JSON file.")
     tokenizer: TokenizerDeclaration | None = Field(
         None, description="The tokenizer. Required for every stage except `rl`, where it is not allowed."
@@ -323,12 +323,12 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             )
         if self.stage == "rl" and self.train_tokens is not None:
             raise ValueError("`train_tokens` has no effect with `stage: rl`, whose records have no tokens. Remove it")
-        if self.held_out is not None and isinstance(self.blend, DataBlend) and self.blend.per_split:
+        if self.held_out is not None and isinstance(self.blend, DataBlend) and self.blend.has_split_lists:
             raise ValueError(
                 "`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists. "
                 "Remove one of them"
             )
-        if isinstance(self.blend, DataBlend) and (sentence := self._unfit_format(self.blend)) is not None:
+        if isinstance(self.blend, DataBlend) and (sentence := self._describe_unfit_format(self.blend)) is not None:
             raise ValueError(sentence)
         # check only declared numbers of shards, because the plan determines the default number and checks it then
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
@@ -347,7 +347,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         if not isinstance(self.blend, DataBlend):
             return True
         # the files of an asset may be local, but only its metadata shows where they are
-        paths = [*(unit.dataset.path for unit in self.blend.units()), *self.rl_options.placeholder_paths]
+        paths = [*(unit.dataset.path for unit in self.blend.list_units()), *self.rl_options.placeholder_paths]
         return any("://" not in path or path.startswith("asset://") for path in paths)
 
     @property
@@ -387,18 +387,18 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             raise ConfigError(f"{self.dataset}: `stage: {self.stage}` has no tokenizer")
         return self.tokenizer
 
-    def data_blend(self) -> DataBlend:
+    def load_data_blend(self) -> DataBlend:
         """Return the blend, read from its file if it has one. Raises ConfigError for an invalid file."""
         if isinstance(self.blend, DataBlend):
             return self.blend
         blend = DataBlend.load(self.blend)
         # `_require_stage_keys` rejects this for inline blends, but a blend in a file is known only now
-        if self.held_out is not None and blend.per_split:
+        if self.held_out is not None and blend.has_split_lists:
             raise ConfigError(
                 f"`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists "
                 f"({self.blend}). Remove one of them"
             )
-        if (sentence := self._unfit_format(blend)) is not None:
+        if (sentence := self._describe_unfit_format(blend)) is not None:
             raise ConfigError(f"{self.blend}: {sentence}")
         return blend
 
@@ -407,9 +407,9 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
 
         return find_retracted_blend_artifacts(self, store, unplanned)
 
-    def _unfit_format(self, blend: DataBlend) -> str | None:
+    def _describe_unfit_format(self, blend: DataBlend) -> str | None:
         """Return a sentence about the first dataset whose `format` does not fit the stage; None if all fit."""
-        for unit in blend.units() if self.stage == "pairs" else ():
+        for unit in blend.list_units() if self.stage == "pairs" else ():
             if unit.dataset.format not in (None, "auto", "pairs", "kto"):
                 return (
                     f"dataset {unit.dataset.name}: `format: {unit.dataset.format}` has no pairs. For `stage: pairs`, "

@@ -2,7 +2,7 @@
 
 Missing shards, shards from different inputs or settings, and datasets without data raise errors that name them.
 
-Entry points: `finished_shards`, `data_file`, `suffixes`.
+Entry points: `load_finished_shards`, `find_data_file`, `list_suffixes`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, de
 
 _SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "pairs": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
 _PREFIX = {"pretrain": "tokens"}
-_NAMED = 8
+_MAX_NAMED = 8
 """Maximum number of partitions that an error lists, because a blend may have thousands."""
 
 
@@ -72,7 +72,7 @@ class FinishedShard:
         return f"datasets/{self.unit.name}/{self.unit.plan_hash}/shard_{self.index:06d}"
 
 
-def finished_shards(
+def load_finished_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[ShardToBuild]
 ) -> list[FinishedShard]:
     """Return every chosen shard of the plan with its receipt, in the plan's order.
@@ -86,7 +86,7 @@ def finished_shards(
     by_partition = {shard.artifact.partition: shard for shard in shards}
     if unplanned := set(plan.partitions) ^ {str(p) for p in by_partition}:
         raise IntegrityError(
-            f"{blend.dataset}: the shards do not match the plan: {', '.join(sorted(unplanned)[:_NAMED])}. "
+            f"{blend.dataset}: the shards do not match the plan: {', '.join(sorted(unplanned)[:_MAX_NAMED])}. "
             "Rebuild `blend_plan`"
         )
     chosen_shards = [by_partition[partition] for partition in plan.partitions]
@@ -126,15 +126,15 @@ def finished_shards(
 def _describe_partitions(
     blend: BlendDeclaration, partitions: Sequence[str], total: int, verbs: tuple[str, str], state: str
 ) -> str:
-    names = ", ".join(partitions[:_NAMED]) + (", …" if len(partitions) > _NAMED else "")
+    names = ", ".join(partitions[:_MAX_NAMED]) + (", …" if len(partitions) > _MAX_NAMED else "")
     return (
         f"{blend.dataset}: {len(partitions)} of {count_of(total, 'shard')} {verbs[len(partitions) > 1]} {state}: "
         f"{names}. Build these partitions first"
     )
 
 
-def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRecord:
-    """Return the record of a shard's data file from its `receipt`, by the file's suffix (one of `suffixes(blend)`).
+def find_data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRecord:
+    """Return the record of a shard's data file in its `receipt`, by the file's suffix (see `list_suffixes`).
 
     Raises IntegrityError unless exactly one data file has the suffix.
     """
@@ -151,7 +151,7 @@ def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRec
     return records[0]
 
 
-def suffixes(blend: BlendDeclaration) -> tuple[str, ...]:
+def list_suffixes(blend: BlendDeclaration) -> tuple[str, ...]:
     """Return the suffixes of a shard's data files."""
     if blend.stage == "rl":
         return (".jsonl.zst",) if blend.rl_options.compression == "zstd" else (".jsonl",)

@@ -48,7 +48,7 @@ def find_shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> I
     """Yield the losses of a blend's shards, dataset by dataset."""
     by_dataset: dict[str, list[Receipt]] = {}
     for receipt in receipts:
-        by_dataset.setdefault(dataset_name(receipt.partition), []).append(receipt)
+        by_dataset.setdefault(parse_dataset_name(receipt.partition), []).append(receipt)
     for name, members in by_dataset.items():
         if blend.stage == "pretrain":
             yield from stream_losses(members, name)
@@ -76,7 +76,7 @@ def _find_field_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]
         yield Loss(action="left out", reason=name, count=files.total(), of=0, unit="field", part=part, files=files)
 
 
-def dataset_name(partition: str | None) -> str:
+def parse_dataset_name(partition: str | None) -> str:
     """Return the dataset's name in a shard's partition key. It includes the split if the blend has lists per split."""
     return (partition or "").rpartition("-")[0]
 
@@ -129,7 +129,7 @@ def find_unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used_
     rows: dict[str, Counter[bool]] = {}
     for receipt in receipts:
         # empty shards are also in no split, but add 0 rows here
-        rows.setdefault(dataset_name(receipt.partition), Counter())[receipt.partition in used_names] += (
+        rows.setdefault(parse_dataset_name(receipt.partition), Counter())[receipt.partition in used_names] += (
             count_output_rows(receipt)
         )
     for name, counts in rows.items():

@@ -24,15 +24,15 @@ from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.losses import dataset_name
+from dataprep_assets.pipelines.blend.losses import parse_dataset_name
 from dataprep_assets.pipelines.blend.plan.discovery import DiscoveredDataset, open_place
 from dataprep_assets.pipelines.blend.plan.plan import has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.plan.planner import discover_datasets, restore_planned_dataset
 from dataprep_assets.pipelines.blend.row_ids import (
     DocumentIndex,
     RowIndex,
-    blend_ids,
     describe_missing_id_key,
+    load_blend_ids,
     open_index,
 )
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS
@@ -64,9 +64,9 @@ class _Shard:
         """The shard's partition key."""
         return str(self.handle.artifact.partition)
 
-    def reason_at(self, line: int) -> str:
+    def find_reason(self, line: int) -> str:
         """Return the reason why the row in a line of the index is not in the shard."""
-        entry = find_quarantined(self.handle, *self.index.place_of(line))
+        entry = find_quarantined(self.handle, *self.index.locate_row(line))
         if entry is not None:
             return str(entry["reason"])
         return RETRACTED if self.removed_ids else "left out"
@@ -106,7 +106,7 @@ def retract_rows(
     a row cannot be read from its source.
     """
     assert blend.retractions is not None, "a located declaration has a list"
-    ids = blend_ids(blend)
+    ids = load_blend_ids(blend)
     if ids is None:
         raise ConfigError(describe_missing_id_key(blend))
     lines = read_ids(path)
@@ -136,7 +136,7 @@ def retract_rows(
         partitions="shard",
         kept="If rows with a listed id or hash appear later, they are dropped",
         files=frozenset(files.values()),
-        copies=lookup.copies(files),
+        copies=lookup.list_copies(files),
     )
 
 
@@ -164,10 +164,12 @@ class _Lookup:
         # prefer the shards of the current plan, because a file of an older plan may have had other rows
         for is_planned in (True, False):
             shards = [shard for shard in self._shards if shard.is_planned == is_planned]
-            named_rows = [row for shard in shards if (row := self._row_of_shard(shard, file, line.row)) is not None]
+            named_rows = [
+                row for shard in shards if (row := self._find_row_in_shard(shard, file, line.row)) is not None
+            ]
             if named_rows:
                 return self._require_one(line, named_rows)
-        named_rows = list(self._rows_of_source(file, line.row))
+        named_rows = list(self._find_rows_in_source(file, line.row))
         return self._require_one(line, named_rows) if named_rows else None
 
     def _require_one(self, line: IdLine, rows: Sequence[_NamedRow]) -> _NamedRow:
@@ -181,7 +183,7 @@ class _Lookup:
         return rows[0]
 
     @staticmethod
-    def _row_of_shard(shard: _Shard, file: str, row: int) -> _NamedRow | None:
+    def _find_row_in_shard(shard: _Shard, file: str, row: int) -> _NamedRow | None:
         for name in shard.index.files:
             if file == name or file in {f"{dataset}/{name}" for dataset in shard.datasets}:
                 row_hash = shard.index.hash_at(name, row)
@@ -189,7 +191,7 @@ class _Lookup:
                     return _NamedRow(hash=f"{row_hash:016x}", dataset=min(shard.datasets, key=len))
         return None
 
-    def _rows_of_source(self, file: str, row: int) -> Iterator[_NamedRow]:
+    def _find_rows_in_source(self, file: str, row: int) -> Iterator[_NamedRow]:
         """Yield the row of each source file with this name."""
         for discovered in self._sources:
             dataset = discovered.unit.dataset
@@ -222,12 +224,12 @@ class _Lookup:
         wanted_hashes = np.array(sorted(int(row_hash, 16) for row_hash in hashes), np.uint64)
         amounts, held_hashes, files = list[RetractedAmount](), set[str](), dict[str, str]()
         for shard in self._shards if hashes else ():
-            lines = shard.index.lines_with(wanted_hashes)
+            lines = shard.index.find_lines(wanted_hashes)
             kept_lines = lines[shard.index.are_kept[lines]]
             if len(kept_lines):
                 held_hashes |= {f"{row_hash:016x}" for row_hash in shard.index.hashes[kept_lines].tolist()}
-                files |= shard.index.sources_of(kept_lines)
-                counts = (len(kept_lines), *shard.index.tokens_of(kept_lines))
+                files |= shard.index.find_sources(kept_lines)
+                counts = (len(kept_lines), *shard.index.count_tokens(kept_lines))
                 amounts.append(RetractedAmount(partition=shard.partition, counts=counts, planned=shard.is_planned))
         return amounts, held_hashes, files
 
@@ -239,11 +241,11 @@ class _Lookup:
             if shard.is_planned:
                 # include ids that were deleted from the list since it removed their rows, without a run in between
                 reasons |= dict.fromkeys(hashes.intersection(shard.removed_ids), RETRACTED)
-                for line in shard.index.lines_with(wanted_hashes).tolist():
-                    reasons.setdefault(f"{int(shard.index.hashes[line]):016x}", shard.reason_at(line))
+                for line in shard.index.find_lines(wanted_hashes).tolist():
+                    reasons.setdefault(f"{int(shard.index.hashes[line]):016x}", shard.find_reason(line))
         return reasons
 
-    def copies(self, files: Mapping[str, str]) -> tuple[Path, ...]:
+    def list_copies(self, files: Mapping[str, str]) -> tuple[Path, ...]:
         """Return the paths of the mirrors' copies of source files; only their folders if the blend is sensitive."""
         copies: dict[Path, None] = {}
         for discovered in self._sources if files else ():
@@ -272,7 +274,7 @@ class _Lookup:
         for key in store.partitions(blend.dataset, name):
             if key not in datasets:
                 with suppress(DataprepError, OSError):  # `find_unplanned_retracted` reports unreadable shards
-                    shards += self._open(key, frozenset({dataset_name(key)}), is_planned=False)
+                    shards += self._open(key, frozenset({parse_dataset_name(key)}), is_planned=False)
         return shards
 
     def _open(self, partition: str, datasets: frozenset[str], *, is_planned: bool) -> list[_Shard]:

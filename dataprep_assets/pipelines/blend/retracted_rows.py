@@ -51,7 +51,7 @@ def no_retracted_row(
     assert retractions.ids is not None, "a list needs ids"
     index = RowIndex.from_folder(directory, receipt)
     return build_verdict(
-        _defects(index, receipt, retractions, sources, as_json=as_json),
+        _find_defects(index, receipt, retractions, sources, as_json=as_json),
         f"None of the {count_of(len(listed_hashes), 'id')} on the list is among the "
         f"{count_of(ledger.documents, 'kept row')}; {removed_count} removed.",
         REBUILD,
@@ -59,14 +59,14 @@ def no_retracted_row(
     )
 
 
-def _defects(
+def _find_defects(
     index: RowIndex, receipt: Receipt, retractions: RowRetractions, sources: Sequence[SourcePart], *, as_json: bool
 ) -> Iterator[str]:
     name = describe_artifact(receipt)
-    listed_lines = index.lines_with(retractions.hashes)
+    listed_lines = index.find_lines(retractions.hashes)
     kept_lines = listed_lines[index.are_kept[listed_lines]].tolist()
     for line in kept_lines[:SHOWN]:
-        file, row = index.place_of(line)
+        file, row = index.locate_row(line)
         yield f"{name}: {file}: row {row} is retracted, but is in the shard"
     if len(kept_lines) > SHOWN:
         yield f"{name}: {count_of(len(kept_lines) - SHOWN, 'more retracted row')}"

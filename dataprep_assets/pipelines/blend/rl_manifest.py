@@ -26,9 +26,9 @@ from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend import blend_run
+from dataprep_assets.pipelines.blend.blend import find_blend_run
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.output.run_layout import json_object
+from dataprep_assets.pipelines.blend.output.run_layout import read_json_object
 from dataprep_assets.pipelines.blend.output.trainer_entry import MANIFEST, RL_MANIFEST, SHARDS
 from dataprep_assets.stores.files import digest_value
 
@@ -42,7 +42,7 @@ class RlManifestFacts(Facts):
     run_hash: str
 
 
-def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactSpec:
+def build_rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of the manifest of a blend's `run`."""
     return ArtifactSpec(
         declaration=blend,
@@ -65,7 +65,7 @@ def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactS
 
 
 def _build_recipe(blend: BlendDeclaration, store: ArtifactStore) -> Recipe:
-    run = blend_run(blend, store)
+    run = find_blend_run(blend, store)
     content = store.require(run).content
     return Recipe(
         artifact=blend.artifact(RL_MANIFEST),
@@ -84,7 +84,7 @@ def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Re
 
     Returns the receipt, and whether the artifact was reused. Raises MissingArtifactError if the run is not built.
     """
-    run = blend_run(blend, store)
+    run = find_blend_run(blend, store)
     run_receipt = store.require(run)
 
     def write(staged: Path) -> WrittenFiles:
@@ -111,10 +111,10 @@ class OpenedRlManifest(OpenedArtifact):
 def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
     """Check that the manifest belongs to the committed plan's run, and names only files of that run."""
     directory, receipt = manifest.directory, manifest.receipt
-    run = blend_run(manifest.blend, manifest.store)
+    run = find_blend_run(manifest.blend, manifest.store)
     run_receipt = manifest.store.require(run)
     files = {record.path for record in run_receipt.files}
-    value = json_object(directory / MANIFEST)
+    value = read_json_object(directory / MANIFEST)
     defects = [
         f"{describe_artifact(receipt)}: {name} differs from the file of {run}"
         for name in _FILES

@@ -8,7 +8,7 @@ no such file.
 A shard's key covers the listed hashes that the shard has read, so a changed retraction list rebuilds only the shards
 that have read the listed rows.
 
-Entry points: `RowRetractions`, `row_retractions`; `ReadRows` for a build; `RowIndex`, `current_retractions`.
+Entry points: `RowRetractions`, `load_row_retractions`; `ReadRows` for a build; `RowIndex`, `find_current_retractions`.
 """
 
 from array import array
@@ -58,19 +58,19 @@ class RowRetractions:
         return {name: str(value) for name, value in self.ids.key_parts().items() if value is not None}
 
 
-def row_retractions(blend: BlendDeclaration) -> RowRetractions:
+def load_row_retractions(blend: BlendDeclaration) -> RowRetractions:
     """Return the kind of ids and the retraction list of a blend.
 
     Raises ConfigError if there is a list but rows have no ids, and the errors of `read_retracted_ids`.
     """
-    ids = blend_ids(blend)
+    ids = load_blend_ids(blend)
     assert ids is None or isinstance(ids, RowIds), "not for pretraining"
     if ids is None and blend.retractions is not None and blend.retractions.exists():
         raise ConfigError(f"{blend.retractions}: {describe_missing_id_key(blend)}, or remove the list")
     return RowRetractions(ids=ids, listed_bytes=read_retracted_ids(blend.retractions, ids).astype("<u8").tobytes())
 
 
-def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
+def load_blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
     """Return the kind of ids of a blend's documents or rows; None for a sensitive blend without a key.
 
     Raises ConfigError if the declared key is not in the environment.
@@ -114,7 +114,7 @@ class ReadRows:
         return np.column_stack([*columns, np.array(self._hashes, np.uint64).view(np.int64)])
 
 
-def hashes_of(table: Origins) -> NDArray[np.uint64]:
+def extract_hashes(table: Origins) -> NDArray[np.uint64]:
     """Return the hashes in the lines of `row_ids.npy`: shape `(rows,)`, uint64."""
     return np.ascontiguousarray(table[:, 2]).view(np.uint64)
 
@@ -129,7 +129,7 @@ def write_row_ids(folder: Path, table: Origins, retractions: RowRetractions) -> 
 
 def find_listed_hashes(table: Origins, retractions: RowRetractions) -> tuple[str, ...]:
     """Return the listed hashes in the lines of `row_ids.npy`, as sorted hex strings."""
-    hashes = hashes_of(table)
+    hashes = extract_hashes(table)
     return format_ids(np.unique(hashes[are_listed(hashes, retractions.hashes)]))
 
 
@@ -159,7 +159,7 @@ class RowIndex:
     @cached_property
     def hashes(self) -> NDArray[np.uint64]:
         """The hash of each line: shape `(rows,)`, uint64."""
-        return hashes_of(self.table)
+        return extract_hashes(self.table)
 
     @cached_property
     def files(self) -> list[str]:
@@ -174,9 +174,9 @@ class RowIndex:
         # the origins of sequences have a third column, their number in the conversation
         columns = 3 if "sequences" in self._receipt.facts else 2
         origins = parse_origins(self._read(ORIGINS), columns, f"{self._receipt.partition}/{ORIGINS}")
-        return np.isin(_positions(self.table), _positions(origins))
+        return np.isin(_combine_positions(self.table), _combine_positions(origins))
 
-    def lines_with(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
+    def find_lines(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the numbers of the lines with one of these sorted hashes."""
         return np.flatnonzero(are_listed(self.hashes, wanted_hashes))
 
@@ -186,16 +186,16 @@ class RowIndex:
         lines = np.flatnonzero(np.isin(self.table[:, 0], ordinals) & (self.table[:, 1] == row))
         return int(self.hashes[lines[0]]) if len(lines) else None
 
-    def place_of(self, line: int) -> tuple[str, int]:
+    def locate_row(self, line: int) -> tuple[str, int]:
         """Return the source file and the row of a line."""
         ordinal, row = self.table[line, :2].tolist()
         return next(str(source["file"]) for source in self._sources if source["ordinal"] == ordinal), row
 
-    def tokens_of(self, lines: NDArray[np.intp]) -> tuple[int, ...]:
+    def count_tokens(self, lines: NDArray[np.intp]) -> tuple[int, ...]:
         """Return an empty tuple, because this index does not count tokens."""
         return ()
 
-    def sources_of(self, lines: NDArray[np.intp]) -> Mapping[str, str]:
+    def find_sources(self, lines: NDArray[np.intp]) -> Mapping[str, str]:
         """Return the SHA-256 of the source files of these lines, by name."""
         ordinals = set(self.table[lines, 0].tolist())
         return {str(s["file"]): str(s["sha256"]) for s in self._sources if s["ordinal"] in ordinals}
@@ -225,7 +225,7 @@ class DocumentIndex:
         """Whether each document is in the shard: shape `(documents,)`."""
         return np.ones(self._shard.documents, np.bool_)
 
-    def lines_with(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
+    def find_lines(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the numbers of the documents with one of these sorted hashes."""
         return self._shard.find_by_hashes(wanted_hashes)
 
@@ -233,16 +233,16 @@ class DocumentIndex:
         """Return the hash of a row of a source file; None if it is not a document of the shard."""
         return self._shard.hash_at(file, row)
 
-    def place_of(self, line: int) -> tuple[str, int]:
+    def locate_row(self, line: int) -> tuple[str, int]:
         """Return the source file and the row of a document."""
         file, row = self._shard.rows.locate(line)
         return self.files[file], row
 
-    def tokens_of(self, lines: NDArray[np.intp]) -> tuple[int, ...]:
+    def count_tokens(self, lines: NDArray[np.intp]) -> tuple[int, ...]:
         """Return a tuple with the total number of tokens of these documents."""
         return (self._shard.tokens_of(lines),)
 
-    def sources_of(self, lines: NDArray[np.intp]) -> Mapping[str, str]:
+    def find_sources(self, lines: NDArray[np.intp]) -> Mapping[str, str]:
         """Return the SHA-256 of the source files of these documents, by name."""
         return self._shard.sources_of(lines)
 
@@ -258,7 +258,7 @@ def open_index(
     return DocumentIndex(shard) if shard.facts.document_ids is not None and is_same else None
 
 
-def _positions(lines: Origins) -> NDArray[np.int64]:
+def _combine_positions(lines: Origins) -> NDArray[np.int64]:
     return lines[:, 0] * _MAX_ROWS + lines[:, 1]
 
 
@@ -269,7 +269,7 @@ def has_index(receipt: Receipt, ids: RowIds) -> bool:
     return is_same and any(record.path == ROW_IDS for record in receipt.files)
 
 
-def current_retractions(store: ArtifactStore, shard: Artifact, retractions: RowRetractions) -> tuple[str, ...]:
+def find_current_retractions(store: ArtifactStore, shard: Artifact, retractions: RowRetractions) -> tuple[str, ...]:
     """Return the listed hashes that the existing shard has read, as sorted hex strings.
 
     The result is empty for a missing or unreadable shard. Such a shard is built in any case, and its new key then

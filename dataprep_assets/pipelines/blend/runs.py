@@ -24,14 +24,14 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import (
     FinishedShard,
     ShardToBuild,
-    data_file,
-    finished_shards,
+    find_data_file,
+    load_finished_shards,
 )
 from dataprep_assets.pipelines.blend.output.realized_shares import RealizedShare, compute_shares, list_used_shards
 from dataprep_assets.pipelines.blend.output.run_layout import RunLayout, is_equivalent, write_datasets
 from dataprep_assets.pipelines.blend.output.trainer_entry import write_entry
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
-from dataprep_assets.pipelines.blend.plan.planner import stage_identity
+from dataprep_assets.pipelines.blend.plan.planner import collect_stage_identity
 from dataprep_assets.stores.files import digest_value
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "pairs": 1, "rl": 3}
@@ -57,7 +57,7 @@ class RunFacts(Facts):
     realised: tuple[RealizedShare, ...]
 
 
-def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
+def locate_run(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
     """Return the location at which the trainer finds the run: below `trainer_root` if declared, else in the store."""
     artifact = blend.artifact(RUNS, plan.run_hash)
     if blend.trainer_root is not None:
@@ -67,7 +67,9 @@ def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> 
     return location if "://" in location else str(Path(location).resolve())
 
 
-def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]) -> str:
+def compute_run_key(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]
+) -> str:
     """Return the key of a run, which covers its run hash, its location, and the content and use of its shards.
 
     `blend` and `plan` determine the use of the `shards` (all shards of the plan, in order), and `store` determines the
@@ -78,26 +80,26 @@ def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shar
     use = [
         blend.train_tokens,
         blend.max_epochs,
-        run_root(blend, store, plan),
+        locate_run(blend, store, plan),
         [[unit.name, unit.split, unit.dataset.weight] for unit in plan.units],
     ]
     content = [[str(shard.artifact.partition), shard.receipt.content] for shard in shards]
-    return digest_value([RUNS, run_version(blend), plan.run_hash, use, content])
+    return digest_value([RUNS, get_run_version(blend), plan.run_hash, use, content])
 
 
-def run_version(blend: BlendDeclaration) -> int:
+def get_run_version(blend: BlendDeclaration) -> int:
     """Return the layout version of the blend's stage."""
     return VERSIONS[blend.stage]
 
 
-def run_recipe(
+def build_run_recipe(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]
 ) -> Recipe:
-    """Return the current recipe of a blend run. The arguments are the same as for `run_key`."""
+    """Return the current recipe of a blend run. The arguments are the same as for `compute_run_key`."""
     return Recipe(
         artifact=blend.artifact(RUNS, plan.run_hash),
-        key=run_key(blend, store, plan, shards),
-        version=run_version(blend),
+        key=compute_run_key(blend, store, plan, shards),
+        version=get_run_version(blend),
         settings={
             "run_hash": plan.run_hash,
             "train_tokens": blend.train_tokens,
@@ -116,12 +118,12 @@ def build_blend_run(
 
     `blend` is the declaration, `store` contains the shards and receives the run, `plan` is the committed plan, and
     `shards` are all its chosen shards. Returns the receipt, and whether the run was reused. Raises the errors of
-    `finished_shards`.
+    `load_finished_shards`.
     """
-    finished = finished_shards(blend, store, plan, shards)
+    finished = load_finished_shards(blend, store, plan, shards)
 
     def write(staged: Path) -> WrittenFiles:
-        run = RunLayout(blend=blend, store=store, target=staged, root=run_root(blend, store, plan))
+        run = RunLayout(blend=blend, store=store, target=staged, root=locate_run(blend, store, plan))
         _lay_out(run, plan, finished)
         return WrittenFiles(
             inputs={str(shard.artifact.partition): shard.receipt.content for shard in finished},
@@ -130,12 +132,12 @@ def build_blend_run(
             joined=tuple(run.joined),
         )
 
-    return ensure_built(run_recipe(blend, store, plan, finished), store, write, blend.verify)
+    return ensure_built(build_run_recipe(blend, store, plan, finished), store, write, blend.verify)
 
 
 def _lay_out(run: RunLayout, plan: BlendPlan, finished: Sequence[FinishedShard]) -> None:
     shards_by_split = list_used_shards(run.blend, finished)
-    run.write(CONFIG, {"run_hash": plan.run_hash, **stage_identity(run.blend)})
+    run.write(CONFIG, {"run_hash": plan.run_hash, **collect_stage_identity(run.blend)})
     run.write(REALIZED, [asdict(row) for row in compute_shares(run.blend, finished, shards_by_split)])
     write_datasets(run, plan, finished)
     write_entry(run, plan, shards_by_split)
@@ -153,7 +155,7 @@ class _RunDescription(RunLayout):
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
         """Record the shards' files under the name of their joined file in the run."""
-        self.parts[name] = [FileRef(s.artifact, data_file(self.blend, s.receipt, suffix)) for s in shards]
+        self.parts[name] = [FileRef(s.artifact, find_data_file(self.blend, s.receipt, suffix)) for s in shards]
 
 
 def _build_facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[FinishedShard], root: str) -> RunFacts:
@@ -169,7 +171,7 @@ def _build_facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[Fi
     )
 
 
-def _file_defects(run: _RunDescription, directory: Path, receipt: Receipt) -> Iterator[str]:
+def _find_file_defects(run: _RunDescription, directory: Path, receipt: Receipt) -> Iterator[str]:
     """Yield a sentence for each data file of the run in `directory` that does not match its shards' receipts."""
     digests = {record.path: record.sha256 for record in receipt.files}
     for name, parts in run.parts.items():
@@ -216,7 +218,7 @@ def find_contradicted_claims(
     """
     facts, expected_facts = (
         RunFacts.from_receipt(receipt),
-        _build_facts(blend, plan, finished, run_root(blend, store, plan)),
+        _build_facts(blend, plan, finished, locate_run(blend, store, plan)),
     )
     for name in RunFacts.model_fields:
         if getattr(facts, name) != getattr(expected_facts, name):
@@ -229,7 +231,7 @@ def find_contradicted_claims(
     with create_scratch(store.root / blend.dataset) as folder:
         run = _RunDescription(blend=blend, store=store, target=folder, root=expected_facts.root)
         _lay_out(run, plan, finished)
-        yield from _file_defects(run, directory, receipt)
+        yield from _find_file_defects(run, directory, receipt)
         for path in sorted(run.target.rglob("*.*")):
             stored_path = directory / path.relative_to(run.target)
             if path.is_file() and not is_equivalent(path, stored_path):

@@ -52,7 +52,7 @@ class TracedShard(ABC):
         is_match = np.isin(self.origins[:, 0], ordinals) & (self.origins[:, 1] == row)
         return [int(number) for number in np.flatnonzero(is_match)]
 
-    def source(self, number: int) -> tuple[str, int]:
+    def find_source(self, number: int) -> tuple[str, int]:
         """Return the source file and the source row of a shard's row."""
         ordinal, row = self.origins[number, :2].tolist()
         return self._files[ordinal], row
@@ -101,15 +101,15 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
     def _trace_row(self, shard: S, number: int, *, is_shown: bool) -> Trace:
         """Return the trace of a shard's row, with its text if `is_shown`."""
 
-    def _rows_of_shard(self, shard: S, number: int) -> Sequence[int]:
+    def _select_shard_rows(self, shard: S, number: int) -> Sequence[int]:
         """Return the shard's rows to trace for a row to which a query refers."""
         return [number]
 
-    def _rows_of_view(self, view: V, shard: S, number: int) -> Sequence[int]:
+    def _select_view_rows(self, view: V, shard: S, number: int) -> Sequence[int]:
         """Return the shard's rows to trace for a row of a view, which belongs to the shard's row `number`."""
         return [number]
 
-    def _rows_of_source(self, shard: S, file: str, row: int) -> Sequence[int]:
+    def _select_source_rows(self, shard: S, file: str, row: int) -> Sequence[int]:
         """Return the shard's rows to trace for a source row."""
         return shard.find_rows(file, row)
 
@@ -139,7 +139,7 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
                 f"trace: {self.noun} {number} is out of range: {partition} has "
                 f"{count_of(shard.count, self.noun)} (counted from 0)"
             )
-        return [(shard, row) for row in self._rows_of_shard(shard, number)]
+        return [(shard, row) for row in self._select_shard_rows(shard, number)]
 
     def _open_shard(self, partition: str | None) -> S:
         if partition is None:
@@ -149,11 +149,11 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
         return self._shards[partition]
 
     def _find_in_view(self, name: str, split: str | None, sample: int) -> list[tuple[S, int]]:
-        view, partition, number = self._view_row(name, split, sample)
+        view, partition, number = self._find_view_row(name, split, sample)
         shard = self._shards[partition]
-        return [(shard, row) for row in self._rows_of_view(view, shard, number)]
+        return [(shard, row) for row in self._select_view_rows(view, shard, number)]
 
-    def _view_row(self, name: str, split: str | None, sample: int) -> tuple[V, str, int]:
+    def _find_view_row(self, name: str, split: str | None, sample: int) -> tuple[V, str, int]:
         """Return a view, and the partition and number of the shard's row for the view's row `sample`."""
         view = next((view for view in self._views if view.view.name == name), None)
         if view is None:
@@ -168,7 +168,7 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
             raise NotFoundError(
                 f"trace: sample {sample} is out of range: {split} has {count_of(count, 'sample')} (counted from 0)"
             )
-        return view.view, *view.row(split, sample)
+        return view.view, *view.find_row(split, sample)
 
     @cached_property
     def _views(self) -> list[ViewRows[V]]:
@@ -179,7 +179,7 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
     def _find_in_source(self, query: TraceQuery, file: str, row: int) -> list[tuple[S, int]]:
         shards = [self._open_shard(query.shard)] if query.shard is not None else list(self._shards.values())
         shards = [shard for shard in shards if query.split in (None, shard.unit)]
-        rows = [(shard, number) for shard in shards for number in self._rows_of_source(shard, file, row)]
+        rows = [(shard, number) for shard in shards for number in self._select_source_rows(shard, file, row)]
         if not rows:
             raise NotFoundError(
                 f"trace: row {row} of {file} is in no {self.noun}: {self._describe_absence(shards, file, row)}"

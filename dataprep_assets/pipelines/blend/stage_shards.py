@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_SHARDS
 from dataprep_assets.pipelines.blend.losses import find_shard_losses
 from dataprep_assets.pipelines.blend.pairs.pairs import PAIRS_SHARDS
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import estimate_readings, shard_fetches
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches, estimate_readings
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
@@ -32,7 +32,7 @@ SHARDS: Mapping[Stage, BlendShards[Any]] = {
 """Stage → kind of its shards."""
 
 
-def stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
+def prepare_stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
     """Return all chosen shards of a plan, ready to build.
 
     `blend` is the declaration, `store` contains the artifacts, and `plan` is the committed plan. Raises
@@ -41,7 +41,7 @@ def stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan)
     return SHARDS[blend.stage].shards(blend, store, plan, plan.partitions)
 
 
-def blend_shards_spec(
+def build_blend_shards_spec(
     blend: BlendDeclaration, *, partitions: Partitions, inputs: tuple[ArtifactSpec, ...]
 ) -> ArtifactSpec:
     """Return the spec of a blend's shards.
@@ -104,6 +104,6 @@ def _build_shards(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Ou
         engine=blend.engine,
         verification=blend.verify,
         # pass functions only for workers on other machines, which may not have access to this machine's downloads
-        fetches=None if blend.engine.is_this_machine else shard_fetches(blend, plan, request.partitions),
+        fetches=None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions),
         progress=request.progress,
     )

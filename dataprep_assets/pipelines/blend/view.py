@@ -5,8 +5,8 @@ run's location. Each stage except `pretrain` has one kind of view (`sft/view.py`
 defines how a split's rows are read, the fields and facts of its views, and how a view is compared with the run.
 `stage_views.py` lists the kinds.
 
-Entry points: `RunSplit`, `UsedShard`, `BlendView`, `BlendViewFacts`, `BlendViewWriter`; `build_view`, `view_spec`,
-`view_lines`; `OpenedView`, `matches_run`, `compare_rows`; `ViewRows` for `trace`.
+Entry points: `RunSplit`, `UsedShard`, `BlendView`, `BlendViewFacts`, `BlendViewWriter`; `build_view`,
+`build_view_spec`, `list_view_lines`; `OpenedView`, `matches_run`, `compare_rows`; `ViewRows` for `trace`.
 """
 
 from abc import ABC, abstractmethod
@@ -124,10 +124,10 @@ class RunSplit(Generic[F]):
         # sort the files by name, because the names begin with the shard's position in the split
         records = sorted((r for r in receipt.files if r.path.startswith(f"splits/{split}/")), key=lambda r: r.path)
         files = [FileRef(run, record) for record in records]
-        return cls(split=split, run=run, shards=cls.used_shards(shards, files))
+        return cls(split=split, run=run, shards=cls.build_used_shards(shards, files))
 
     @classmethod
-    def used_shards(cls, shards: Sequence[FinishedShard], files: Sequence[FileRef]) -> tuple[UsedShard[Any], ...]:
+    def build_used_shards(cls, shards: Sequence[FinishedShard], files: Sequence[FileRef]) -> tuple[UsedShard[Any], ...]:
         """Return the shards, each with the file that contains its rows."""
         return tuple(
             UsedShard(
@@ -153,7 +153,7 @@ class RunSplit(Generic[F]):
 S = TypeVar("S", bound=RunSplit[Any])
 
 
-def run_splits(blend: BlendDeclaration, store: ArtifactStore, kind: type[S]) -> list[S]:
+def load_run_splits(blend: BlendDeclaration, store: ArtifactStore, kind: type[S]) -> list[S]:
     """Return the splits of the committed plan's run.
 
     Raises MissingArtifactError if the run or a shard is missing, and IntegrityError if the run was not built from the
@@ -209,8 +209,8 @@ class BlendView(View, ABC, Generic[S]):
 
     @classmethod
     def splits(cls, blend: BlendDeclaration, store: ArtifactStore) -> list[S]:
-        """Return the splits of the committed plan's run. Raises the errors of `run_splits`."""
-        splits: list[Any] = run_splits(blend, store, cls.split_type)
+        """Return the splits of the committed plan's run. Raises the errors of `load_run_splits`."""
+        splits: list[Any] = load_run_splits(blend, store, cls.split_type)
         return splits
 
     def require_writable(self, blend: BlendDeclaration, splits: Sequence[S]) -> None:
@@ -306,7 +306,7 @@ def build_view(
     return ensure_built(recipe, store, write, blend.verify, resumes=True)
 
 
-def view_spec(blend: BlendDeclaration, view: BlendView[Any], *, run: ArtifactSpec) -> ArtifactSpec:
+def build_view_spec(blend: BlendDeclaration, view: BlendView[Any], *, run: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of a view, which is built from `run`."""
     return ArtifactSpec(
         declaration=blend,
@@ -333,7 +333,7 @@ def _build_metadata(view: BlendView[Any], receipt: Receipt) -> Mapping[str, Any]
     return {f"{name}_{split}": n for name in view.shown_facts for split, n in getattr(facts, name).items()}
 
 
-def view_lines(blend: BlendDeclaration, store: ArtifactStore, views: Iterable[BlendView[Any]]) -> Iterator[str]:
+def list_view_lines(blend: BlendDeclaration, store: ArtifactStore, views: Iterable[BlendView[Any]]) -> Iterator[str]:
     """Yield the lines with trainers' settings of each view that is built."""
     for view in views:
         artifact = blend.artifact(view.name)
@@ -362,7 +362,7 @@ def open_view(
 ) -> OpenedView[Any]:
     """Return a view that is opened for checks.
 
-    Raises MissingArtifactError if the view is not built, and the errors of `run_splits`.
+    Raises MissingArtifactError if the view is not built, and the errors of `load_run_splits`.
     """
     return OpenedView(blend.artifact(view.name), store, view, view.splits(blend, store), blend).with_local_files()
 
@@ -470,7 +470,7 @@ class ViewRows(Generic[V]):
         """Number of rows by split."""
         return {split: starts[-1] for split, starts in self._starts.items()}
 
-    def row(self, split: str, sample: int) -> ShardRow:
+    def find_row(self, split: str, sample: int) -> ShardRow:
         """Return the location in a shard of the row `sample` of a split, which must be in range."""
         starts = self._starts[split]
         index = bisect_right(starts, sample) - 1

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.formats import npy_shards, sample_ids
-from dataprep_assets.pipelines.release.published import published_release
+from dataprep_assets.pipelines.release.published import load_published_release
 from dataprep_assets.pipelines.release.published_shards import find_read_defects
 from dataprep_assets.project import read_state
 from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, ReleaseShard
@@ -37,14 +37,14 @@ class Adoption:
         dataset: The name of the release.
         shards: Number of shards to adopt per prefix, beginning with the first; None for all shards.
         tokenizer: The name of the shards' tokenizer; None if it is unknown.
-        remembered: A local file in which computed digests are saved.
+        digest_file: A local file in which computed digests are saved.
     """
 
     place: ReleaseLocation
     dataset: str
     shards: int | None = None
     tokenizer: str | None = None
-    remembered: Path
+    digest_file: Path
 
 
 def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
@@ -96,14 +96,14 @@ def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Relea
         )
     infos = {info.key: info for shards in objects.values() for files in shards for info in files}
 
-    def digested(file: ReleaseFile) -> ReleaseFile:
-        return replace(file, sha256=digests.digest_of(infos[file.key]))
+    def add_digest(file: ReleaseFile) -> ReleaseFile:
+        return replace(file, sha256=digests.find_digest(infos[file.key]))
 
     return replace(
         release,
         shards={
             prefix: tuple(
-                replace(shard, token_file=digested(shard.token_file), ids_file=digested(shard.ids_file))
+                replace(shard, token_file=add_digest(shard.token_file), ids_file=add_digest(shard.ids_file))
                 for shard in shards
             )
             for prefix, shards in release.shards.items()
@@ -120,7 +120,7 @@ def keep_adopted(release: Release, place: ReleaseLocation, folder: Path | None) 
     manifest = release if folder is None else replace(release, location=str(place))
     location = f"{target}/{MANIFEST}" if folder is None else folder / MANIFEST
     if target.store.head(target.key(MANIFEST)) is not None:
-        present_manifest = published_release(target)
+        present_manifest = load_published_release(target)
         if present_manifest is None or present_manifest.to_bytes() != manifest.to_bytes():
             raise IntegrityError(
                 f"{location}: contains a different manifest, which trainers may read. Write the new manifest to a "
@@ -214,26 +214,26 @@ class _Digests:
     """SHA-256 digests of files at the location, from the store or the saved digests, or computed from the file."""
 
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
-        self._place, self._path, self._reads = adoption.place, adoption.remembered, reads
+        self._place, self._path, self._reads = adoption.place, adoption.digest_file, reads
         # key → size, version and SHA-256 of files that were read earlier, so that they are not read again
-        self._remembered = read_state(self._path, dict[str, _KnownDigest]) or {}
+        self._known_digests = read_state(self._path, dict[str, _KnownDigest]) or {}
 
-    def digest_of(self, info: ObjectInfo) -> str:
+    def find_digest(self, info: ObjectInfo) -> str:
         """Return the digest of a listed object."""
         # request the metadata, because listings do not include them
         head = info if info.sha256 else self._place.store.head(self._place.key(info.key))
         if head is not None and head.sha256 is not None:
             return head.sha256
-        memory = self._remembered.get(info.key)
+        memory = self._known_digests.get(info.key)
         # a different size or version shows that the object was replaced
         if memory is None or (memory["bytes"], memory["version"]) != (info.bytes, info.version):
-            self._remembered[info.key] = memory = _KnownDigest(
+            self._known_digests[info.key] = memory = _KnownDigest(
                 bytes=info.bytes, version=info.version, sha256=self._compute_digest(info)
             )
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # save after each file with an atomic rename, so that a killed adoption loses at most one file's digest
             draft = self._path.with_suffix(".new")
-            draft.write_text(json.dumps(self._remembered))
+            draft.write_text(json.dumps(self._known_digests))
             draft.replace(self._path)
         return memory["sha256"]
 

@@ -4,7 +4,7 @@ Shard `i` of a split has tokens `[i * tokens_per_shard, (i + 1) * tokens_per_sha
 may cross the boundaries of samples and shards. The tokens after the last whole sequence are dropped, or padded to a
 whole sequence. The last cut counts them, so each split satisfies `stream_tokens = Σ tokens - padding + dropped`.
 
-Entry points: `release_layout`, `split_layout`, `cut_stream`.
+Entry points: `compute_release_layout`, `compute_split_layout`, `cut_stream`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ class ReleaseLayout:
     @property
     def partitions(self) -> list[str]:
         """Partition keys of all shards, such as `train_000000`, split by split."""
-        return [partition_key(name, cut.index) for name, split in self.splits.items() for cut in split.cuts]
+        return [format_partition_key(name, cut.index) for name, split in self.splits.items() for cut in split.cuts]
 
     def find_shard(self, partition: str) -> tuple[SplitLayout, ShardCut]:
         """Return the split and the cut of a partition key. Raises ConfigError for an unknown key."""
@@ -95,12 +95,12 @@ class ReleaseLayout:
         return split, split.cuts[int(number)]
 
 
-def partition_key(split: str, index: int) -> str:
+def format_partition_key(split: str, index: int) -> str:
     """Return the partition key of a shard, which is also the name of its token file without the suffix."""
     return f"{split}_{index:06d}"
 
 
-def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> ReleaseLayout:
+def compute_release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> ReleaseLayout:
     """Return the order and the shards of every split, computed from the receipts of its token bins.
 
     `release` is the declaration, and `store` contains the manifest and the token bins. Raises MissingArtifactError if
@@ -114,7 +114,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
         for artifact, receipt in shard_receipts(release, store, manifest, name):
             separators.add(required_separator(receipt, TokenBinsFacts.from_receipt(receipt)))
             shards.append(ReleaseSourceShard.from_receipt(artifact, receipt))
-        splits[name] = split_layout(release, name, shards)
+        splits[name] = compute_split_layout(release, name, shards)
         if not splits[name].cuts:
             raise ConfigError(
                 f"{release.dataset}: split {name!r} has fewer than {release.release.sequence_length} tokens (one "
@@ -128,7 +128,7 @@ def release_layout(release: ReleaseDeclaration, store: ArtifactStore) -> Release
     return ReleaseLayout(splits=splits, separator_id=separators.pop(), meta=build_meta(release))
 
 
-def split_layout(release: ReleaseDeclaration, split: str, shards: Sequence[ReleaseSourceShard]) -> SplitLayout:
+def compute_split_layout(release: ReleaseDeclaration, split: str, shards: Sequence[ReleaseSourceShard]) -> SplitLayout:
     """Return the order and the shards of a split. `shards` are its token bins, in the order of the manifest."""
     options = release.release
     order = StreamOrder.from_shards(shards, seed=options.shuffle_seed, mix=options.mix)

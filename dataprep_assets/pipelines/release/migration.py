@@ -81,7 +81,7 @@ def migrate(
     the release is missing in the source.
     """
     source = locate_files(source, read_release(source))
-    if not plan.source.complete:
+    if not plan.source.is_complete:
         # show the lines about missing files, which follow the first line, the number of files to copy
         raise IntegrityError(
             f"{source}: the release is incomplete. {' '.join(plan.lines[1:4])} Publish the release again"

@@ -60,7 +60,7 @@ class NpyShardFacts(Facts):
     mix: int
 
 
-def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
+def get_shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
     """Return the artifact of the shard with this partition key."""
     return release.artifact(NPY_SHARDS, partition)
 
@@ -81,7 +81,7 @@ class ShardRecipe(Recipe):
         return super().difference(receipt)
 
 
-def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
+def collect_release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
     """Return the options that determine the order and the division of the stream, by name."""
     options = release.release
     return {
@@ -93,7 +93,7 @@ def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
     }
 
 
-def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> ShardRecipe:
+def build_shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> ShardRecipe:
     """Return the current recipe of a shard.
 
     The key does not depend on other token bins, unless their change moves the range of the stream that the shard has.
@@ -104,7 +104,7 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
         partition: One of `layout.partitions`.
     """
     split, shard_cut = layout.find_shard(partition)
-    groups = split.order.groups_between(shard_cut.start, shard_cut.stop)
+    groups = split.order.find_groups_between(shard_cut.start, shard_cut.stop)
     stretch = [[[[shard.partition, shard.content] for shard in group], low, high] for group, low, high in groups]
     # add the separator's id only if there is padding, because the stream already contains its separators
     padding = [shard_cut.padding, layout.separator_id if shard_cut.padding else None, shard_cut.dropped]
@@ -114,11 +114,11 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
     position = [split.split, shard_cut.index, shard_cut.start]
     tokenizer = {name: value for name, value in layout.meta.items() if name != "tokenizer_sha256"}
     return ShardRecipe(
-        artifact=shard_artifact(release, partition),
+        artifact=get_shard_artifact(release, partition),
         key=digest_value([NPY_SHARDS, VERSION, options, position, stretch, padding, dict(layout.meta)]),
         version=VERSION,
         settings={
-            "release": release_settings(release),
+            "release": collect_release_settings(release),
             **tokenizer,
             "separator_id": layout.separator_id,
             "split": split.split,
@@ -149,7 +149,7 @@ class NpyShard:
     @property
     def artifact(self) -> Artifact:
         """The shard's artifact."""
-        return shard_artifact(self.release, self.partition)
+        return get_shard_artifact(self.release, self.partition)
 
     @property
     def source_bytes(self) -> int:
@@ -168,15 +168,15 @@ def build_npy_shard(
 ) -> tuple[Receipt, bool]:
     """Build `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin` of one shard unless they are up to date.
 
-    `partition` is one of `layout.partitions`, and `layout` is the result of `release_layout` for `release` and `store`.
-    `threads` is the number of threads that hash samples; by default, one per core. Returns the receipt, and whether the
-    shard was reused. Raises IntegrityError if the bytes of token bins do not match their receipt.
+    `partition` is one of `layout.partitions`, and `layout` is the result of `compute_release_layout` for `release` and
+    `store`. `threads` is the number of threads that hash samples; by default, one per core. Returns the receipt, and
+    whether the shard was reused. Raises IntegrityError if the bytes of token bins do not match their receipt.
     """
     split, shard_cut = layout.find_shard(partition)
     options, dtype = release.release, str(layout.meta["dtype"])
 
     def write(staged: Path) -> WrittenFiles:
-        blocks = _pad(
+        blocks = _append_padding(
             split.order.read(store, shard_cut.start, shard_cut.stop), shard_cut.padding, layout.separator_id, dtype
         )
         shard = _ShardWriter(
@@ -192,7 +192,7 @@ def build_npy_shard(
         return WrittenFiles(
             inputs={
                 source.partition: source.content
-                for group, _, _ in split.order.groups_between(shard_cut.start, shard_cut.stop)
+                for group, _, _ in split.order.find_groups_between(shard_cut.start, shard_cut.stop)
                 for source in group
             },
             facts=NpyShardFacts(
@@ -215,7 +215,7 @@ def build_npy_shard(
             digests=digests,
         )
 
-    return ensure_built(shard_recipe(release, layout, partition), store, write, release.verify)
+    return ensure_built(build_shard_recipe(release, layout, partition), store, write, release.verify)
 
 
 def build_planned(shard: NpyShard) -> tuple[Receipt, bool]:
@@ -223,7 +223,9 @@ def build_planned(shard: NpyShard) -> tuple[Receipt, bool]:
     return build_npy_shard(shard.release, shard.store, shard.layout, shard.partition, threads=shard.threads)
 
 
-def _pad(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype: str) -> Iterator[NDArray[Any]]:
+def _append_padding(
+    blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype: str
+) -> Iterator[NDArray[Any]]:
     yield from blocks
     if padding:
         yield np.full(padding, separator_id, dtype=token_dtype(dtype))

@@ -50,18 +50,23 @@ from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.layout import ReleaseLayout, SplitLayout, partition_key, release_layout
+from dataprep_assets.pipelines.release.layout import (
+    ReleaseLayout,
+    SplitLayout,
+    compute_release_layout,
+    format_partition_key,
+)
 from dataprep_assets.pipelines.release.npy_shard import (
     NPY_SHARDS,
     VERSION,
     NpyShard,
     NpyShardFacts,
     build_planned,
+    build_shard_recipe,
     count_tokens,
-    shard_artifact,
-    shard_recipe,
+    get_shard_artifact,
 )
-from dataprep_assets.pipelines.release.npy_trace import npy_places
+from dataprep_assets.pipelines.release.npy_trace import build_npy_locator
 from dataprep_assets.stream.retracted_documents import retraction_finding
 from dataprep_assets.table import format_share
 
@@ -71,15 +76,15 @@ IDS_AT_ONCE = 1 << 26
 """Maximum number of sample ids to sort at a time (512 MiB). More ids are divided into parts by their leading bits."""
 
 
-def shard_partitions(release: ReleaseDeclaration) -> Partitions:
+def build_shard_partitions(release: ReleaseDeclaration) -> Partitions:
     """Return the partitions of a release's shards (such as `train_000000`), which its plan determines."""
     return Partitions(
         dynamic=f"{release.dataset}_npy_shards",
-        keys=lambda store: release_layout(release, store).partitions,
+        keys=lambda store: compute_release_layout(release, store).partitions,
     )
 
 
-def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan: ArtifactSpec) -> ArtifactSpec:
+def build_npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of the npy shards.
 
     Args:
@@ -98,9 +103,9 @@ def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan
         pool="cpu",
         recipes=partial(_build_recipes, release),
         build=partial(_build_shards, release),
-        places=partial(npy_places, release),
+        places=partial(build_npy_locator, release),
         losses=lambda _, receipts: map(_build_tail_loss, receipts),
-        check_groups=check_groups(release),
+        check_groups=build_check_groups(release),
     )
 
 
@@ -117,7 +122,7 @@ def _build_tail_loss(receipt: Receipt) -> Loss:
     )
 
 
-def planned_shards(
+def prepare_npy_shards(
     release: ReleaseDeclaration,
     store: ArtifactStore,
     layout: ReleaseLayout,
@@ -168,27 +173,27 @@ def build_npy_shards(
 
 
 def _find_receipt(shard: NpyShard) -> Receipt | None:
-    key = shard_recipe(shard.release, shard.layout, shard.partition).key
+    key = build_shard_recipe(shard.release, shard.layout, shard.partition).key
     return shard.store.find_current_if_cheap(shard.artifact, key, shard.release.verify)
 
 
 def _build_recipes(
     release: ReleaseDeclaration, store: ArtifactStore, chosen_partitions: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    layout = release_layout(release, store)
+    layout = compute_release_layout(release, store)
     for partition in chosen_partitions:
-        yield shard_recipe(release, layout, partition or "")
+        yield build_shard_recipe(release, layout, partition or "")
 
 
 def _build_shards(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    layout = release_layout(release, request.store)
-    shards = planned_shards(release, request.store, layout, request.partitions, workers=request.workers)
+    layout = compute_release_layout(release, request.store)
+    shards = prepare_npy_shards(release, request.store, layout, request.partitions, workers=request.workers)
     yield from build_npy_shards(shards, workers=request.workers, engine=release.engine, progress=request.progress)
 
 
 def _plan_shards(release: ReleaseDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[NpyShard]:
     workers = worker_count(release.workers)
-    return planned_shards(release, store, release_layout(release, store), partitions, workers=workers)
+    return prepare_npy_shards(release, store, compute_release_layout(release, store), partitions, workers=workers)
 
 
 # --- checks of a shard
@@ -261,7 +266,7 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
     defects = list(_find_differences(shard, tokens))
     wrong_samples = sample_ids.find_differing(tokens, ids, length, threads=shard.planned.threads)
     defects += [f"the id of sample {k} is not the hash of its {count_of(length, 'token')}" for k in wrong_samples]
-    if (ledger := _count(tokens, shard.facts.separator_id)) != require_ledger(shard.receipt):
+    if (ledger := _build_ledger(tokens, shard.facts.separator_id)) != require_ledger(shard.receipt):
         defects.append(f"its ledger does not match its tokens, which are {ledger.tokens}")
     return build_verdict(
         (f"{shard.name}: {defect}" for defect in defects),
@@ -272,7 +277,7 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
     )
 
 
-def _count(tokens: NDArray[Any], separator: int) -> Ledger:
+def _build_ledger(tokens: NDArray[Any], separator: int) -> Ledger:
     """Return the ledger of a shard's tokens. It has no rows or documents, because shards may divide documents."""
     ledger = Ledger()
     for start in range(0, len(tokens), BLOCK):
@@ -347,10 +352,10 @@ class _OpenedSplits:
 
 
 def _open_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedSplits:
-    splits = release_layout(release, store).splits
+    splits = compute_release_layout(release, store).splits
     complete = []
     for name, layout in splits.items():
-        artifacts = [shard_artifact(release, partition_key(name, cut.index)) for cut in layout.cuts]
+        artifacts = [get_shard_artifact(release, format_partition_key(name, cut.index)) for cut in layout.cuts]
         receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
         if len(receipts) == len(artifacts):
             complete.append(OpenedSplit(release, store, layout, artifacts, receipts))
@@ -405,7 +410,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
     )
     now = {str(receipt.partition): receipt.content for _, receipt in split.bins}
 
-    def defects() -> Iterator[str]:
+    def find_defects() -> Iterator[str]:
         for receipt in split.receipts:
             if changed_keys := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
                 yield f"{describe_artifact(receipt)}: cut from an older content of {changed_keys[0]}"
@@ -416,7 +421,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
                 yield f"{describe_artifact(receipt)}: {removed_documents} of its documents are removed"
 
     scope = f"{count_of(len(split.bins), 'shard')} of token bins"
-    return retraction_finding(defects(), scope, len(removed_ids), "Rebuild token_bins, then npy_shards")
+    return retraction_finding(find_defects(), scope, len(removed_ids), "Rebuild token_bins, then npy_shards")
 
 
 def samples_unique(split: OpenedSplit) -> Finding:
@@ -480,7 +485,7 @@ SPLIT_CHECKS = (
 """Checks that need all shards of a split."""
 
 
-def check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
+def build_check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
     """Return the groups of checks: those of the shards, and those of the splits."""
     shard_checks = PartitionChecks(
         checks=SHARD_CHECKS,

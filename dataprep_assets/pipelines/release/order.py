@@ -146,7 +146,7 @@ class StreamOrder:
         """Length of the stream in tokens."""
         return sum(shard.tokens for group in self.groups for shard in group)
 
-    def groups_between(self, start: int, stop: int) -> list[tuple[tuple[ReleaseSourceShard, ...], int, int]]:
+    def find_groups_between(self, start: int, stop: int) -> list[tuple[tuple[ReleaseSourceShard, ...], int, int]]:
         """Return the groups that contain tokens `[start, stop)`, each with the start and end of its own range."""
         stretches = []
         sizes = [sum(shard.tokens for shard in group) for group in self.groups]
@@ -158,7 +158,7 @@ class StreamOrder:
 
     def read(self, store: ArtifactStore, start: int, stop: int) -> Iterator[NDArray[Any]]:
         """Yield tokens `[start, stop)` of the stream, in blocks of about `BLOCK` tokens with the token bins' dtype."""
-        for group, low, high in self.groups_between(start, stop):
+        for group, low, high in self.find_groups_between(start, stop):
             folders = [store.local(shard.artifact, [TOKENS, ENDS]) for shard in group]
             tokens = [shard.open_tokens(folder) for shard, folder in zip(group, folders, strict=True)]
             if self.seed is None:
@@ -214,7 +214,7 @@ def shuffle_documents(seed: int, group: tuple[ReleaseSourceShard, ...], folders:
     length, first_tokens, source = np.concatenate(lengths), np.concatenate(firsts), np.concatenate(sources)
     base = _hash_names(seed, "documents", [shard.partition for shard in group])
     # splitmix64 never returns a number twice, so the order does not depend on NumPy's sorting algorithm
-    order = np.argsort(_splitmix(base, len(length)), kind="stable")
+    order = np.argsort(_generate_splitmix(base, len(length)), kind="stable")
     if not len(length) and any(shard.tokens for shard in group):
         raise FormatError(f"{group[0].artifact}: has tokens that belong to no document. Rebuild token_bins")
     return GroupDocuments(source=source[order], first=first_tokens[order], ends=np.cumsum(length[order]))
@@ -225,7 +225,7 @@ def _hash_names(seed: int, label: str, names: object) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
-def _splitmix(base: int, count: int) -> NDArray[np.uint64]:
+def _generate_splitmix(base: int, count: int) -> NDArray[np.uint64]:
     """Return `count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorized."""
     # do not prevent the overflow of uint64, which is part of the definition of the sequence
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(base)

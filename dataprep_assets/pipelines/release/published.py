@@ -3,7 +3,8 @@
 The manifest defines the release, so readers find no shards before the manifest is written. An earlier manifest is
 deleted before any file that it lists is replaced, so that readers never combine two releases.
 
-Entry points: `compare_with_release`, `send_release`, `published_release`, `consumer_environment`, `consumer_code`.
+Entry points: `compare_with_release`, `send_release`, `load_published_release`, `list_consumer_environment`,
+`format_consumer_code`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,7 @@ class Inventory:
     extra: tuple[str, ...] = ()
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every file of the release exists and has the right content."""
         return not self.missing and not self.different
 
@@ -84,7 +85,7 @@ def _find_difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo
     )
 
 
-def releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
+def find_releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
     """Yield the locations at or below `place` that have a release's manifest, except copies in artifacts and caches."""
     keys = {info.key for info in place.store.list(place.base) if info.key.rpartition("/")[2] in (MANIFEST, NAME)}
     for key in sorted(keys):
@@ -93,7 +94,7 @@ def releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
             yield ReleaseLocation(place.store, base)
 
 
-def release_defects(place: ReleaseLocation, release: Release, verification: Verification) -> Iterator[str]:
+def find_release_defects(place: ReleaseLocation, release: Release, verification: Verification) -> Iterator[str]:
     """Yield a sentence for each defect of a release's files at a location.
 
     With the verification `size`, only the sizes and the digests recorded at the uploads are compared. With `full`, all
@@ -141,7 +142,7 @@ def send_release(
         IntegrityError: The location has the release of a different dataset, a local file does not match the manifest,
             or the location does not have the uploaded bytes.
     """
-    published = published_release(place)
+    published = load_published_release(place)
     # refuse the release of a different dataset before any change, because trainers may be reading it
     require_own(place, published, release.dataset)
     old_inventory = compare_with_release(place, release)
@@ -159,7 +160,7 @@ def send_release(
     if missing_files:
         # compare again before writing the manifest, because a store may lose or alter uploaded files
         new_inventory = compare_with_release(place, release)
-        if not new_inventory.complete:
+        if not new_inventory.is_complete:
             defects = [
                 *new_inventory.different.values(),
                 *(f"{place}/{file.key}: missing" for file in new_inventory.missing),
@@ -187,7 +188,7 @@ def require_own(place: ReleaseLocation, published: Release | None, dataset: str)
         )
 
 
-def published_release(place: ReleaseLocation) -> Release | None:
+def load_published_release(place: ReleaseLocation) -> Release | None:
     """Return the manifest at the location; None if it is missing or damaged."""
     try:
         return read_release(place)
@@ -195,7 +196,7 @@ def published_release(place: ReleaseLocation) -> Release | None:
         return None
 
 
-def consumer_environment(place: connect.StoreAddress) -> list[str]:
+def list_consumer_environment(place: connect.StoreAddress) -> list[str]:
     """Return the lines for a trainer's environment, without secrets (docs/formats/npy-shards.md#consumer-environment).
 
     The list is empty for a folder, and for GCS, where the default credentials are enough.
@@ -203,7 +204,7 @@ def consumer_environment(place: connect.StoreAddress) -> list[str]:
     return [line for line in connect.list_consumer_lines(place) if line.partition("=")[0] in CONSUMER_VARIABLES]
 
 
-def consumer_code(place: ReleaseLocation) -> str:
+def format_consumer_code(place: ReleaseLocation) -> str:
     """Return a line of Python that opens the release on a training machine."""
     return (
         "from dataprep_assets.serving import ShardWindow; "

@@ -26,14 +26,19 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
-from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, release_settings, shard_artifact, shard_recipe
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, compute_release_layout, format_partition_key
+from dataprep_assets.pipelines.release.npy_shard import (
+    NPY_SHARDS,
+    build_shard_recipe,
+    collect_release_settings,
+    get_shard_artifact,
+)
 from dataprep_assets.pipelines.release.published import (
     Inventory,
     compare_with_release,
-    consumer_code,
-    consumer_environment,
-    published_release,
+    format_consumer_code,
+    list_consumer_environment,
+    load_published_release,
     require_own,
     send_release,
 )
@@ -74,7 +79,7 @@ class PublishedShardsFacts(Facts):
     orphans: tuple[str, ...]
 
 
-def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: ArtifactSpec) -> ArtifactSpec:
+def build_published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of a release's publication.
 
     Args:
@@ -99,7 +104,7 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
     )
 
 
-def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Release:
+def build_release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Release:
     """Return the manifest of the shards of `layout` in `store`, with the options of `release`.
 
     Raises MissingArtifactError, which names the shards that are missing or out of date.
@@ -108,9 +113,9 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
     stale_shards = []
     for name, split in layout.splits.items():
         for shard_cut in split.cuts:
-            partition = partition_key(name, shard_cut.index)
-            receipt = store.receipt(shard_artifact(release, partition))
-            if receipt is None or receipt.key != shard_recipe(release, layout, partition).key:
+            partition = format_partition_key(name, shard_cut.index)
+            receipt = store.receipt(get_shard_artifact(release, partition))
+            if receipt is None or receipt.key != build_shard_recipe(release, layout, partition).key:
                 stale_shards.append(partition)
                 continue
             token_key, ids_key = npy_shards.token_key(name, shard_cut.index), npy_shards.ids_key(name, shard_cut.index)
@@ -118,8 +123,8 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
                 ReleaseShard(
                     index=shard_cut.index,
                     tokens=shard_cut.tokens,
-                    token_file=_release_file(receipt, token_key),
-                    ids_file=_release_file(receipt, ids_key),
+                    token_file=_build_release_file(receipt, token_key),
+                    ids_file=_build_release_file(receipt, ids_key),
                 )
             )
     if stale_shards:
@@ -146,7 +151,7 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
     )
 
 
-def _release_file(receipt: Receipt, key: str) -> ReleaseFile:
+def _build_release_file(receipt: Receipt, key: str) -> ReleaseFile:
     record = receipt.file(Path(key).name)
     return ReleaseFile(key=key, bytes=record.bytes, sha256=record.sha256)
 
@@ -175,9 +180,9 @@ def publish_release(
     Returns:
         The receipt, and whether the location already had the whole release.
     """
-    manifest = release_manifest(release, store, layout)
+    manifest = build_release_manifest(release, store, layout)
     partitions = {
-        file.key: partition_key(prefix, shard.index)
+        file.key: format_partition_key(prefix, shard.index)
         for prefix, shards in manifest.shards.items()
         for shard in shards
         for file in shard.files
@@ -185,7 +190,7 @@ def publish_release(
 
     def find_path(file: ReleaseFile) -> Path:
         name = Path(file.key).name
-        return store.local(shard_artifact(release, partitions[file.key]), [name]) / name
+        return store.local(get_shard_artifact(release, partitions[file.key]), [name]) / name
 
     # Upload before committing the receipt. If the run is killed in between, the next run uploads nothing and commits
     # the receipt.
@@ -221,14 +226,16 @@ def _build_recipe(
     release: ReleaseDeclaration, store: ArtifactStore, manifest: Release, place: ReleaseLocation, orphans: Sequence[str]
 ) -> Recipe:
     """Return the recipe of a publication. It has only a digest of the location, because recipes contain no paths."""
-    partitions = [partition_key(prefix, shard.index) for prefix, shards in manifest.shards.items() for shard in shards]
-    receipts = store.receipts([shard_artifact(release, partition) for partition in partitions])
+    partitions = [
+        format_partition_key(prefix, shard.index) for prefix, shards in manifest.shards.items() for shard in shards
+    ]
+    receipts = store.receipts([get_shard_artifact(release, partition) for partition in partitions])
     return Recipe(
         artifact=release.artifact(PUBLISHED_SHARDS),
         # the key covers the orphans, because the receipt lists them
         key=digest_value([PUBLISHED_SHARDS, VERSION, manifest.digest, str(place), list(orphans)]),
         version=VERSION,
-        settings={"release": release_settings(release)},
+        settings={"release": collect_release_settings(release)},
         sources={
             "release.publish": digest_value(str(place)),
             **({"other shards at the place": digest_value(list(orphans))} if orphans else {}),
@@ -245,7 +252,7 @@ def _build_recipes(
     The location is not searched for orphans, which do not affect trainers; the receipt's orphans are used.
     """
     location = locate_release(target)
-    manifest = release_manifest(release, store, release_layout(release, store))
+    manifest = build_release_manifest(release, store, compute_release_layout(release, store))
     receipt = store.intact_receipt(release.artifact(PUBLISHED_SHARDS), release.verify)
     recipe = _build_recipe(
         release,
@@ -261,7 +268,7 @@ def _build_recipes(
 
 
 def _require_published_shards(place: ReleaseLocation, manifest: Release) -> None:
-    remote = published_release(place)
+    remote = load_published_release(place)
     if remote is None:
         raise IntegrityError(f"{place}/{MANIFEST}: missing or damaged. Publish the release again")
     require_own(place, remote, manifest.dataset)
@@ -271,7 +278,7 @@ def _require_published_shards(place: ReleaseLocation, manifest: Release) -> None
             "the release again"
         )
     comparison = compare_with_release(place, manifest)
-    if not comparison.complete:
+    if not comparison.is_complete:
         defects = [*comparison.different.values(), *(f"{place}/{file.key}: missing" for file in comparison.missing)]
         raise IntegrityError(
             f"{defects[0]} ({count_of(len(defects), 'file')}). Publish the release again: only these are uploaded"
@@ -287,7 +294,7 @@ def _build_publication(release: ReleaseDeclaration, target: str, request: BuildR
             progress.add({"source_bytes": count})
             progress.show()
 
-    layout = release_layout(release, request.store)
+    layout = compute_release_layout(release, request.store)
     outcome = publish_release(
         release, request.store, layout, locate_release(target), count_sent, lambda size: progress.expect(size, 1)
     )
@@ -301,9 +308,9 @@ def _build_metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[
         "release_digest": facts.digest,
         "published_files": facts.files,
         "published_bytes": facts.bytes,
-        "how_to_train": Markdown(f"```python\n{consumer_code(location)}\n```"),
+        "how_to_train": Markdown(f"```python\n{format_consumer_code(location)}\n```"),
     }
-    if lines := consumer_environment(parse_place(target, os.environ)):
+    if lines := list_consumer_environment(parse_place(target, os.environ)):
         metadata["consumer_environment"] = Markdown("```\n" + "\n".join(lines) + "\n```")
     return metadata
 
@@ -336,7 +343,7 @@ def _open_publication(
     artifact = release.artifact(PUBLISHED_SHARDS)
     return OpenedPublication(
         place=locate_release(target),
-        release=release_manifest(release, store, release_layout(release, store)),
+        release=build_release_manifest(release, store, compute_release_layout(release, store)),
         kept=store.local(artifact) / MANIFEST,
         receipt=store.require(artifact),
     )

@@ -120,7 +120,7 @@ def compute_shares(
         return [
             row
             for split, members in shards_by_split.items()
-            for row in _realized_records(blend, split, shards, members)
+            for row in _compute_record_shares(blend, split, shards, members)
         ]
     table = []
     for split, members in shards_by_split.items():
@@ -155,7 +155,7 @@ def _build_row(split: str, name: str, group: Sequence[FinishedShard], **shares: 
     return RealizedShare(split=split, name=name, tokens=tokens, rows=rows, shards=len(group), **shares)
 
 
-def _realized_records(
+def _compute_record_shares(
     blend: BlendDeclaration, split: str, shards: Sequence[FinishedShard], members: Sequence[FinishedShard]
 ) -> list[RealizedShare]:
     """Return the shares of an RL split, in which each record is repeated in proportion to its dataset's weight."""

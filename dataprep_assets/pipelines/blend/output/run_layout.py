@@ -4,7 +4,7 @@
   …/receipts/shard_000000.json             status, ledger and files of a shard
   …/shard_000000.bin .idx                  pretrain; sft .parquet; rl .jsonl or .jsonl.zst
 
-Entry points: `RunLayout`, `write_datasets`; `json_object` reads a file of a run.
+Entry points: `RunLayout`, `write_datasets`; `read_json_object` reads a file of a run.
 """
 
 import json
@@ -17,13 +17,13 @@ from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, find_data_file, list_suffixes
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 
 # Keys for the sources' locations and for details of how shards were built. Their values may change after a run is
 # finished, because the run's key covers only the content of its shards. Comparisons ignore these keys at any depth.
 _LOCATION_KEYS = frozenset({"path", "split", "subset", "commit", "etag"})
-_MAKING = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
+_BUILD_KEYS = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +38,12 @@ class RunLayout:
 
     def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
         """Link a shard's data file with this suffix under a new name; verify its bytes if `verify` is full."""
-        part = FileRef(shard.artifact, data_file(self.blend, shard.receipt, suffix))
+        part = FileRef(shard.artifact, find_data_file(self.blend, shard.receipt, suffix))
         self.joined.append(self.store.join(self.target, name, [part], verify=self.blend.verify == "full"))
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
         """Join the shards' data files with this suffix into one, in order; verify their bytes if `verify` is full."""
-        parts = [FileRef(shard.artifact, data_file(self.blend, shard.receipt, suffix)) for shard in shards]
+        parts = [FileRef(shard.artifact, find_data_file(self.blend, shard.receipt, suffix)) for shard in shards]
         self.joined.append(self.store.join(self.target, name, parts, verify=self.blend.verify == "full"))
 
     def write(self, name: str, value: Any) -> None:
@@ -78,7 +78,7 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
             },
         )
         if shard.rows:
-            for suffix in suffixes(run.blend):
+            for suffix in list_suffixes(run.blend):
                 run.link(shard, suffix, f"{shard.stem}{suffix}")
 
 
@@ -92,16 +92,20 @@ def is_equivalent(expected_path: Path, actual_path: Path) -> bool:
         return True
     if not any(expected_path.match(f"datasets/*/*/{name}") for name in ("plan.json", "receipts/*.json")):
         return False
-    return bool(_comparable_content(json_object(expected_path)) == _comparable_content(json_object(actual_path)))
+    return bool(
+        _remove_ignored_keys(read_json_object(expected_path)) == _remove_ignored_keys(read_json_object(actual_path))
+    )
 
 
-def _comparable_content(value: Any) -> Any:
+def _remove_ignored_keys(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _comparable_content(inner) for key, inner in value.items() if key not in _LOCATION_KEYS | _MAKING}
-    return [_comparable_content(inner) for inner in value] if isinstance(value, list) else value
+        return {
+            key: _remove_ignored_keys(inner) for key, inner in value.items() if key not in _LOCATION_KEYS | _BUILD_KEYS
+        }
+    return [_remove_ignored_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
-def json_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of a run. Raises FormatError if the file does not contain a JSON object."""
     try:
         value = load_untrusted_json(path.read_bytes())

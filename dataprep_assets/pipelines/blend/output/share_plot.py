@@ -25,7 +25,7 @@ _SHOWN_COLUMNS = {"realised": "realized", "realisable": "realizable"}
 """Column name in receipts, which must not change → displayed name."""
 
 
-def shown_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def rename_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of a table with displayed column names instead of those in receipts."""
     return [{_SHOWN_COLUMNS.get(name, name): value for name, value in row.items()} for row in rows]
 

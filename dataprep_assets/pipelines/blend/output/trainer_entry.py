@@ -8,14 +8,14 @@
   splits/<split>.jsonl                     rl: the shards of a split in one file, repeated according to the weights
   shards.json                              rl: the list of these shards
 
-Entry points: `write_entry`, `trainer_lines`, `manifest_key`.
+Entry points: `write_entry`, `format_trainer_lines`, `get_manifest_key`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dataprep_assets.formats import blend_json
 from dataprep_assets.pipelines.blend.declaration import Stage
-from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, suffixes
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, list_suffixes
 from dataprep_assets.pipelines.blend.output.realized_shares import repeat_shards, weigh_shards
 from dataprep_assets.pipelines.blend.output.run_layout import RunLayout
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
@@ -31,17 +31,17 @@ UsedShards = Mapping[str, Sequence[FinishedShard]]
 """The shards of each split."""
 
 
-def manifest_key(split: str) -> str:
+def get_manifest_key(split: str) -> str:
     """Return the key of a split in `manifest.json`, where NeMo-RL uses `val` for `valid`."""
     return "val" if split == "valid" else split
 
 
-def split_file(key: str, suffix: str) -> str:
+def format_split_path(key: str, suffix: str) -> str:
     """Return the file of a split in a run, given its key in the manifest."""
     return f"splits/{key}{suffix}"
 
 
-def trainer_lines(stage: Stage, root: str, used_names: Collection[str], files: Collection[str]) -> list[str]:
+def format_trainer_lines(stage: Stage, root: str, used_names: Collection[str], files: Collection[str]) -> list[str]:
     """Return the lines for the trainer: its name, then its arguments or settings, or the path of the manifest.
 
     The trainer finds the run at `root`. `used_names` are the splits of the run, and `files` are the paths of its files.
@@ -55,12 +55,12 @@ def trainer_lines(stage: Stage, root: str, used_names: Collection[str], files: C
         return ["Megatron-Bridge:", *(f"{keys.get(split, split)}={root}/splits/{split}/" for split in used_names)]
     if stage == "pairs":
         folders = {split: f"{root}/splits/{split}" for split in used_names}
-        return [f"TRL: {_load(folder)}, for DPOTrainer ({split})" for split, folder in folders.items()]
+        return [f"TRL: {_format_load_call(folder)}, for DPOTrainer ({split})" for split, folder in folders.items()]
     # show the manifest in the folder next to the runs, because its path does not change with the run
     return ["NeMo-RL:", f"{root.rsplit('/', 2)[0]}/{RL_MANIFEST}/{MANIFEST}"]
 
 
-def _load(folder: str) -> str:
+def _format_load_call(folder: str) -> str:
     return f"load_dataset('parquet', data_dir={folder!r}, split='train')"
 
 
@@ -110,14 +110,14 @@ def _write_rl(run: RunLayout, plan: BlendPlan, used_shards: UsedShards) -> None:
     no such split (`_manifest_resolver` in `nemo_runspec/config/resolvers.py`, and `setup_single_nemo_gym_dataset` in
     Nemotron's RL trainers).
     """
-    (suffix,) = suffixes(run.blend)
+    (suffix,) = list_suffixes(run.blend)
     files = {"train": "", "val": "", "test": ""}
     shard_files: dict[str, list[str]] = {key: [] for key in files}
     records: dict[str, int] = {}
     for split, members in used_shards.items():
-        key, shards = manifest_key(split), repeat_shards(members)
-        run.join(shards, suffix, split_file(key, suffix))
-        files[key] = f"{run.root}/{split_file(key, suffix)}"
+        key, shards = get_manifest_key(split), repeat_shards(members)
+        run.join(shards, suffix, format_split_path(key, suffix))
+        files[key] = f"{run.root}/{format_split_path(key, suffix)}"
         shard_files[key] = [f"{run.root}/{shard.stem}{suffix}" for shard in shards]
         records[key] = sum(shard.rows for shard in shards)
     splits = sorted({unit.home for unit in plan.units})

@@ -2,7 +2,7 @@
 
 If one side is nearly always longer, a model may learn to prefer the length and not the better answer.
 
-Entry points: `build_length_rows`, `lengths_balanced`.
+Entry points: `build_length_rows`, `find_length_bias`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ def _build_row(split: str, name: str, lengths: NDArray[np.int64]) -> dict[str, A
     return row
 
 
-def lengths_balanced(rows: Sequence[Mapping[str, Any]], limit: float) -> Finding:
+def find_length_bias(rows: Sequence[Mapping[str, Any]], limit: float) -> Finding:
     """Return the finding for the rows of `build_length_rows`, a warning if one side is longer in too many pairs.
 
     `limit` is the maximum share of pairs in which the same side is the longer one.

@@ -130,7 +130,7 @@ class OpenedPairs(OpenedPartition[PairsShard]):
             scan.groups.append(len(rows))
             for row in rows:
                 number = scan.rows
-                _count(scan, row)
+                _count_row(scan, row)
                 scan.invalid += [f"row {number}: {defect}" for defect in _find_defects(row, self.facts.max_length)]
                 if _has_equal_sides(row):
                     scan.equal.append(f"row {number}: chosen and rejected are equal")
@@ -139,7 +139,7 @@ class OpenedPairs(OpenedPartition[PairsShard]):
         return scan
 
 
-def _count(scan: _Scan, row: PreferenceRow) -> None:
+def _count_row(scan: _Scan, row: PreferenceRow) -> None:
     """Update the counts, the maximum length and the range of ids of a scan with a row."""
     lengths = [0 if answer is None else len(answer.ids) for answer in (row.chosen_answer, row.rejected_answer)]
     is_pair = row.chosen_answer is not None and row.rejected_answer is not None
@@ -196,7 +196,7 @@ def ledger_balances(shard: OpenedPairs) -> Finding:
     lines = [source.to_json() for source in shard.facts.sources]
     dropped_count = sum(ledger.dropped.values())
 
-    def defects() -> Iterator[str]:
+    def find_defects() -> Iterator[str]:
         yield from find_ledger_imbalance(receipt)
         yield from find_unbalanced_lines(receipt, lines, "pairs")
         for name, total in (("rows_in", ledger.rows_in), ("pairs", ledger.documents), ("tokens", ledger.tokens)):
@@ -206,7 +206,7 @@ def ledger_balances(shard: OpenedPairs) -> Finding:
         yield from find_wrong_quarantine(receipt, shard.directory / QUARANTINE, quarantined_count)
 
     return build_verdict(
-        defects(),
+        find_defects(),
         f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'pair')} and {dropped_count} dropped, in "
         "total and per source.",
         REBUILD,
@@ -302,7 +302,7 @@ class _SecondRendering:
         self._engine = ReferenceEngine(flagged, "match")
         self._literals = [token.content for token in (*bundle.special_tokens, *plan.structure)]
 
-    def sides(self, row: PreferenceRow) -> list[list[NDArray[np.uint32]]] | None:
+    def encode_sides(self, row: PreferenceRow) -> list[list[NDArray[np.uint32]]] | None:
         """Return the possible ids of each side with its prompt; None if the row cannot be compared.
 
         There are several possibilities, because the tokens at the end of the prompt depend on where the text is split.
@@ -353,13 +353,13 @@ def prompts_shared(shard: OpenedPairs) -> Finding:
     """Check that each side of the sampled rows begins with the prompt's ids in a second rendering."""
     rendering, compared_count, skipped_count, defects = _SecondRendering(shard), 0, 0, list[str]()
     for number, row in shard.scan.samples.items():
-        if (sides := rendering.sides(row)) is None:
+        if (sides := rendering.encode_sides(row)) is None:
             skipped_count += 1
             continue
         compared_count += 1
         defects += [
             f"{shard.name}: row {number}: the {name} side does not begin with the prompt's ids"
-            for name, possible_ids in zip(_message_names(row), sides, strict=True)
+            for name, possible_ids in zip(_list_side_names(row), sides, strict=True)
             if not any(np.array_equal(ids[: len(row.prompt_ids)], row.prompt_ids) for ids in possible_ids)
         ]
     return build_verdict(
@@ -375,11 +375,11 @@ def rendering_matches(shard: OpenedPairs) -> Finding:
     """Check that the ids of each side of the sampled rows equal those of a second rendering."""
     rendering, compared_count, skipped_count, defects = _SecondRendering(shard), 0, 0, list[str]()
     for number, row in shard.scan.samples.items():
-        if (sides := rendering.sides(row)) is None:
+        if (sides := rendering.encode_sides(row)) is None:
             skipped_count += 1
             continue
         compared_count += 1
-        for name, answer, possible_ids in zip(_message_names(row), row.answers, sides, strict=True):
+        for name, answer, possible_ids in zip(_list_side_names(row), row.answers, sides, strict=True):
             stored_ids = np.concatenate([row.prompt_ids, answer.ids])
             # if the template does not write a stop token, the build adds it after the last answer
             if not any(_is_equal_to_stop(stored_ids, ids, shard) for ids in possible_ids):
@@ -403,7 +403,7 @@ def _is_equal_to_stop(stored_ids: NDArray[np.int32], ids: NDArray[np.uint32], sh
     )
 
 
-def _message_names(row: PreferenceRow) -> list[str]:
+def _list_side_names(row: PreferenceRow) -> list[str]:
     return [name for name in SIDES if row.side(name) is not None]
 
 

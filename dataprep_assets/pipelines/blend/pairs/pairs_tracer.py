@@ -49,7 +49,7 @@ class PairsTracer(ShardTracer[_PairsShard, PreferenceView]):
         return _PairsShard(handle, unit)
 
     def _trace_row(self, shard: _PairsShard, number: int, *, is_shown: bool) -> Trace:
-        file, source_row = shard.source(number)
+        file, source_row = shard.find_source(number)
         row = self._read_row(shard, number)
         return Trace(
             dataset=self._blend.dataset,

@@ -77,7 +77,7 @@ class PairsShard(ChatShard):
             "compression": self.compression,
         }
         # the omitted settings only decide how a conversation is split, and a preference is never split
-        return self.recipe_of(VERSION, settings, omitted=("turns", "too_long", "pack_size"))
+        return self.build_recipe(VERSION, settings, omitted=("turns", "too_long", "pack_size"))
 
 
 class PairsSourceFacts(Facts):

@@ -63,15 +63,15 @@ class PairsSplit(RunSplit[PairsFacts]):
     shard_facts: ClassVar[type[PairsFacts]] = PairsFacts
     documents_fact: ClassVar[str] = "pairs"
 
-    def rows(self, store: ArtifactStore) -> Iterator[PreferenceRow]:
+    def read_rows(self, store: ArtifactStore) -> Iterator[PreferenceRow]:
         """Yield the rows of all shards, in order."""
         for shard in self.shards:
             for rows in read_preferences(shard.path(store)):
                 yield from rows
 
-    def answers(self, store: ArtifactStore) -> Iterator[LabeledAnswer]:
+    def read_answers(self, store: ArtifactStore) -> Iterator[LabeledAnswer]:
         """Yield the answers of all rows; a pair's chosen answer is first."""
-        for row in self.rows(store):
+        for row in self.read_rows(store):
             for is_chosen, answer in ((True, row.chosen_answer), (False, row.rejected_answer)):
                 if answer is not None:
                     yield LabeledAnswer(row.prompt, answer.messages, is_chosen)
@@ -133,7 +133,7 @@ class PreferenceView(BlendView[PairsSplit]):
             path = writer.target / self.file(split.split)
             # a file with its final name is complete, because it depends only on its own split
             if not path.exists():
-                self.write_file(path, (record for row in split.rows(writer.store) for record in self.records(row)))
+                self.write_file(path, (record for row in split.read_rows(writer.store) for record in self.records(row)))
         for name, content in self.sidecars(writer.blend.dataset, [split.split for split in splits]).items():
             if not (writer.target / name).exists():
                 with create_durably(writer.target / name) as file:
@@ -178,7 +178,7 @@ class PreferenceView(BlendView[PairsSplit]):
     def differences(self, opened: OpenedView[PairsSplit], split: PairsSplit) -> Iterator[str]:
         records = self.read_file(opened.directory / self.file(split.split))
         answers = (answer for record in records for answer in self.answers(record))
-        return compare_rows(split.split, "answer", answers, split.answers(opened.store), _compare_answers)
+        return compare_rows(split.split, "answer", answers, split.read_answers(opened.store), _compare_answers)
 
     def describe(self, facts: PreferenceViewFacts) -> tuple[str, Mapping[str, int]]:
         rows, answers = sum(facts.rows.values()), sum(facts.answers.values())

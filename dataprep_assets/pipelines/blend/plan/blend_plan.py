@@ -47,14 +47,14 @@ from dataprep_assets.pipelines.blend.plan.plan import (
     has_blend_plan,
     load_blend_plan,
 )
-from dataprep_assets.pipelines.blend.plan.planner import plan_blend, source_digest, stage_identity
+from dataprep_assets.pipelines.blend.plan.planner import collect_stage_identity, compute_source_digest, plan_blend
 from dataprep_assets.planning.manifest import SourceFile
 from dataprep_assets.sources.access import HubMirror, LocalTree
 from dataprep_assets.sources.hub_cache import COMMIT
 from dataprep_assets.sources.upstream import UpstreamPartitions
 
 
-def blend_watch(blend: BlendDeclaration) -> SourceWatch:
+def build_blend_watch(blend: BlendDeclaration) -> SourceWatch:
     """Return the functions that detect changes in the datasets of a blend."""
     return SourceWatch(identity=partial(_compute_identity, blend), changes=partial(_describe_changes, blend))
 
@@ -62,10 +62,10 @@ def blend_watch(blend: BlendDeclaration) -> SourceWatch:
 def _compute_identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
     listing: list[list[str | int | None]] = []
     stamps: list[list[str | int]] = []
-    for unit in blend.data_blend().units():
+    for unit in blend.load_data_blend().list_units():
         source = open_place(unit.dataset, blend.sources, patient=False)
         if isinstance(source.access, HubMirror):
-            listing.append([unit.name, _commit(source.access)])
+            listing.append([unit.name, _find_commit(source.access)])
             continue
         files = list_dataset_files(source, unit.dataset)[1]
         listing += [[unit.name, file.relpath, file.size_bytes, file.etag] for file in files]
@@ -75,7 +75,7 @@ def _compute_identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdenti
     return identify_listing(listing, stamps)
 
 
-def _commit(access: HubMirror) -> str:
+def _find_commit(access: HubMirror) -> str:
     """Return the current commit of the declared revision. If the revision is itself a commit, no request is sent."""
     revision = access.repo.revision
     return revision if COMMIT.fullmatch(revision) else access.repo.resolve_commit()
@@ -83,15 +83,15 @@ def _commit(access: HubMirror) -> str:
 
 def _describe_changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
     """Return a text with the numbers of files and datasets that have changed since the current plan."""
-    units = blend.data_blend().units()
+    units = blend.load_data_blend().list_units()
     if not has_blend_plan(blend, store):
         return join_counts([(len(units), "dataset", "not planned yet")])
     planned_units = load_blend_plan(blend, store).units
-    selections = {_selection_json(unit.dataset) for unit in units}
-    counts = {"new": 0, "gone": len({_selection_json(p.dataset) for p in planned_units} - selections)}
+    selections = {_encode_selection(unit.dataset) for unit in units}
+    counts = {"new": 0, "gone": len({_encode_selection(p.dataset) for p in planned_units} - selections)}
     files = {"added": 0, "removed": 0, "changed": 0}
     for unit in units:
-        matching_units = [p for p in planned_units if _selection_json(p.dataset) == _selection_json(unit.dataset)]
+        matching_units = [p for p in planned_units if _encode_selection(p.dataset) == _encode_selection(unit.dataset)]
         if not matching_units:
             counts["new"] += 1
         for verb, count in _count_file_changes(blend, unit, matching_units).items() if matching_units else ():
@@ -104,7 +104,7 @@ def _describe_changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
     )
 
 
-def _selection_json(dataset: BlendDataset) -> str:
+def _encode_selection(dataset: BlendDataset) -> str:
     """Return a declared dataset's name and the keys that select its files, as JSON."""
     return dataset.unattributed.model_dump_json(include={"name", "path", "split", "subset"})
 
@@ -114,7 +114,7 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
     source = open_place(unit.dataset, blend.sources, patient=False)
     units = list(units)
     # skip the listing, because equal commits have the same files
-    if isinstance(source.access, HubMirror) and _commit(source.access) == units[0].commit:
+    if isinstance(source.access, HubMirror) and _find_commit(source.access) == units[0].commit:
         return {}
     # local files can only be compared by size, because a listing has no digests
     now = {file.relpath: _identify_version(source, file) for file in list_dataset_files(source, unit.dataset)[1]}
@@ -148,7 +148,7 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
     """
     range_count = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
     return build_verdict(
-        (defect for unit in plan.units for defect in _unit_defects(unit, max_rows)),
+        (defect for unit in plan.units for defect in _find_unit_defects(unit, max_rows)),
         f"{count_of(sum(len(u.entries) for u in plan.units), 'file is', 'files are')} in "
         f"{count_of(sum(len(u.shards) for u in plan.units), 'shard')}, each row once.",
         _REPLAN,
@@ -160,7 +160,7 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
     )
 
 
-def _unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
+def _find_unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
     """Yield a sentence for each invalid shard number, chosen shard, file or row range of a planned dataset."""
     if [shard.index for shard in unit.shards] != list(range(len(unit.shards))):
         yield (
@@ -244,7 +244,7 @@ class BlendPlanFacts(Facts):
     datasets: dict[str, PlannedDatasetFacts]
 
 
-def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSpec:
+def build_blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSpec:
     """Return the spec of the plan.
 
     Args:
@@ -259,7 +259,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
         kinds={"json"},
         inputs=list_upstream_assets(blend),
         plans=(plans,),
-        watch=blend_watch(blend),
+        watch=build_blend_watch(blend),
         pool="network",
         verification="full",
         names_places=frozenset(),  # `plan.json` contains the paths of the datasets
@@ -271,11 +271,11 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
 
 
 def _build_recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
-    settings = stage_identity(blend)
+    settings = collect_stage_identity(blend)
     sources = {
         "tokenizer": settings.pop("tokenizer", None),
         "chat_template": settings.pop("template", None),
-        **{unit.name: source_digest(unit) for unit in plan.units},
+        **{unit.name: compute_source_digest(unit) for unit in plan.units},
     }
     settings |= {
         "held_out": blend.held_out.model_dump() if blend.held_out else None,
@@ -318,7 +318,7 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
         (staged / PLAN).write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
         (staged / CONFIG).write_text(_format_config(blend, fresh), encoding="utf-8")
         return WrittenFiles(
-            inputs={unit.name: source_digest(unit) for unit in fresh.units}, facts=_build_facts(blend, fresh)
+            inputs={unit.name: compute_source_digest(unit) for unit in fresh.units}, facts=_build_facts(blend, fresh)
         )
 
     return ensure_built(_build_recipe(blend, fresh), store, write)
@@ -326,7 +326,7 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
 
 def _format_config(blend: BlendDeclaration, plan: BlendPlan) -> str:
     """Return the text of `config.json`."""
-    config = {"run_hash": plan.run_hash, **stage_identity(blend)}
+    config = {"run_hash": plan.run_hash, **collect_stage_identity(blend)}
     return json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -362,27 +362,27 @@ def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterato
 
 
 def _build_metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapping[str, ShownValue]:
-    plan, notes = load_blend_plan(blend, store), blend.data_blend().notes
+    plan, notes = load_blend_plan(blend, store), blend.load_data_blend().notes
     return {
         "run_hash": plan.run_hash,
         "datasets": len(plan.units),
         "shards": len(plan.partitions),
         "source_bytes": sum(unit.size_bytes for unit in plan.units),
-        "plan_table": Table(plan_rows(blend, plan)),
+        "plan_table": Table(build_plan_rows(blend, plan)),
         **({"notes": Markdown("\n".join(f"- {line}" for line in format_notes(notes)))} if notes else {}),
     }
 
 
-def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
+def build_plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
     """Return the rows of `plan_table`: one per dataset, with the columns of Nemotron's W&B table.
 
     If any dataset has a category or notes, the table also has these columns.
     """
-    datasets = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
+    datasets = {unit.dataset.name: unit.dataset for unit in blend.load_data_blend().list_units()}
     descriptions = [_describe_dataset(datasets.get(unit.dataset.name)) for unit in plan.units]
     columns = [name for name in ("category", "notes") if any(name in description for description in descriptions)]
     return [
-        _plan_row(blend, unit) | {name: description.get(name, "") for name in columns}
+        _build_plan_row(blend, unit) | {name: description.get(name, "") for name in columns}
         for unit, description in zip(plan.units, descriptions, strict=True)
     ]
 
@@ -394,7 +394,7 @@ def _describe_dataset(dataset: BlendDataset | None) -> dict[str, str]:
     return category | ({"notes": "; ".join(format_notes(dataset.notes))} if dataset.notes else {})
 
 
-def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:
+def _build_plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:
     """Return a dataset's row in `plan_table`, with its files, its shards and the options of its stage."""
     dataset, sample = unit.dataset, blend.sample
     row: dict[str, Any] = {

@@ -25,15 +25,15 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend_sample import row_texts
+from dataprep_assets.pipelines.blend.blend_sample import find_row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
-from dataprep_assets.pipelines.blend.output.share_plot import plot_shares, shown_rows
-from dataprep_assets.pipelines.blend.plan.discovery import open_place, present_part
+from dataprep_assets.pipelines.blend.output.share_plot import plot_shares, rename_columns
+from dataprep_assets.pipelines.blend.plan.discovery import open_place, open_source_part
 from dataprep_assets.pipelines.blend.plan.fields import (
     describe_all_refused,
     explain_unusable,
     find_fault,
-    read_fields,
+    list_read_fields,
     reads_json,
 )
 from dataprep_assets.pipelines.blend.plan.plan import (
@@ -45,7 +45,7 @@ from dataprep_assets.pipelines.blend.plan.plan import (
     load_blend_plan,
 )
 from dataprep_assets.pipelines.blend.sft.sampled_tokens import build_refusal_function, build_row_counter
-from dataprep_assets.pipelines.blend.stream import blend_dtype
+from dataprep_assets.pipelines.blend.stream import choose_dtype
 from dataprep_assets.planning.blend import record_repeats, record_shares, requested_shares, source_outlooks
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
@@ -111,11 +111,15 @@ class _Amount:
 
 def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePreview]:
     """Return the preview of every dataset, split by split."""
-    amounts = {unit.name: _estimate(blend, unit) for unit in plan.units}
+    amounts = {unit.name: _estimate_amount(blend, unit) for unit in plan.units}
     previews = []
     for split in dict.fromkeys(unit.home for unit in plan.units):
         units = [unit for unit in plan.units if unit.home == split]
-        looks = _record_prospects(units, amounts) if blend.stage == "rl" else _token_prospects(blend, units, amounts)
+        looks = (
+            _estimate_record_prospects(units, amounts)
+            if blend.stage == "rl"
+            else _estimate_token_prospects(blend, units, amounts)
+        )
         for unit, look in zip(units, looks, strict=True):
             part = _estimate_part(blend, unit, amounts[unit.name])
             amount = _Amount(rows=part * amounts[unit.name].rows, tokens=part * amounts[unit.name].tokens)
@@ -137,8 +141,8 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
                     epochs=look.epochs,
                     samples=look.samples,
                     bytes_to_fetch=access.bytes_to_fetch([entry for entry in unit.entries if entry in chosen_entries]),
-                    disk_bytes=_disk_bytes(blend, part * unit.size_bytes, amount)
-                    + _split_file_bytes(blend, units, part * unit.size_bytes, look.epochs),
+                    disk_bytes=_estimate_disk_bytes(blend, part * unit.size_bytes, amount)
+                    + _estimate_split_file_bytes(blend, units, part * unit.size_bytes, look.epochs),
                 )
             )
     return previews
@@ -154,7 +158,7 @@ class _Prospect:
     samples: int
 
 
-def _token_prospects(
+def _estimate_token_prospects(
     blend: BlendDeclaration, units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]
 ) -> list[_Prospect]:
     """Return the prospects of datasets whose shares are shares of tokens, with repetitions limited by `max_epochs`."""
@@ -170,13 +174,13 @@ def _token_prospects(
             realizable=look.realizable,
             # write 0, because a dataset without tokens has infinite epochs, which JSON cannot represent
             epochs=look.epochs if look.tokens else 0.0,
-            samples=int(look.wanted_tokens // _tokens_per_sample(blend, look.tokens)) if look.tokens else 0,
+            samples=int(look.wanted_tokens // _count_tokens_per_sample(blend, look.tokens)) if look.tokens else 0,
         )
         for look in looks
     ]
 
 
-def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]) -> list[_Prospect]:
+def _estimate_record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]) -> list[_Prospect]:
     """Return the prospects of RL datasets, whose records are repeated in proportion to the weights."""
     weights = {unit.name: unit.dataset.weight for unit in units}
     rows = {unit.name: round(amounts[unit.name].rows) for unit in units}
@@ -193,12 +197,12 @@ def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amoun
     ]
 
 
-def _tokens_per_sample(blend: BlendDeclaration, tokens: int) -> int:
+def _count_tokens_per_sample(blend: BlendDeclaration, tokens: int) -> int:
     """Return the tokens per sample of a dataset. Only a packed SFT row may have fewer tokens than the sample size."""
-    return min(sample_size(blend), tokens) if blend.stage == "sft" else sample_size(blend)
+    return min(get_sample_size(blend), tokens) if blend.stage == "sft" else get_sample_size(blend)
 
 
-def sample_size(blend: BlendDeclaration) -> int:
+def get_sample_size(blend: BlendDeclaration) -> int:
     """Return the number of tokens per training sample; 1 for pairs and RL, where each row is a sample."""
     sizes = {
         "pretrain": blend.pretrain_options.sequence_length,
@@ -217,27 +221,29 @@ def _estimate_part(blend: BlendDeclaration, unit: PlannedUnit, total_amount: _Am
     return min(part, row_limit / total_amount.rows) if total_amount.rows else part
 
 
-def _disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
+def _estimate_disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
     """Estimate the size of the shards in bytes.
 
     Pretraining stores ids, ends and index; SFT, uncompressed ids and masks; pairs, also the messages; RL, the records.
     """
     if blend.stage == "pretrain":
         # each document has 8 bytes for its end and, in the idx, 4 for its length, 8 for its pointer and 8 for its index
-        return round(amount.tokens * token_dtype(blend_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
+        return round(amount.tokens * token_dtype(choose_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
     if blend.stage == "pairs":
         return round(amount.tokens * (4 + 1) + source_bytes)
     return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else round(source_bytes)
 
 
-def _split_file_bytes(blend: BlendDeclaration, units: Sequence[PlannedUnit], source_bytes: float, epochs: float) -> int:
+def _estimate_split_file_bytes(
+    blend: BlendDeclaration, units: Sequence[PlannedUnit], source_bytes: float, epochs: float
+) -> int:
     """Return the bytes of an RL dataset in its split's file; 0 for other stages, or if the file is only a link."""
     # the file can be a link only if it consists of one shard, listed once; otherwise the shards are copied into it
     is_link = sum(len(unit.chosen) for unit in units) == 1 and epochs <= 1
     return 0 if blend.stage != "rl" or is_link else round(source_bytes * epochs)
 
 
-def sample_paths(blend: BlendDeclaration, unit: PlannedUnit) -> list[Path]:
+def fetch_sample_paths(blend: BlendDeclaration, unit: PlannedUnit) -> list[Path]:
     """Return the files to search for faults: all files of a local dataset, or the sampled file of a remote one."""
     access = open_place(unit.dataset, blend.sources).access
     entries = _sample_files(unit, access) if access.mirrored else unit.entries
@@ -245,7 +251,7 @@ def sample_paths(blend: BlendDeclaration, unit: PlannedUnit) -> list[Path]:
     return [access.path(entry) for entry in entries]
 
 
-def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
+def _estimate_amount(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
     access = open_place(unit.dataset, blend.sources).access
     entries = _sample_files(unit, access)
     access.fetch(entries)
@@ -274,8 +280,8 @@ def _estimate_file(
 ) -> _Amount:
     """Estimate the rows and tokens of one file from its first rows."""
     path = access.path(entry)
-    columns = read_fields(blend, unit.dataset)
-    reader = present_part(blend, unit.dataset, entry, path).read_rows(columns, as_json=reads_json(blend))
+    columns = list_read_fields(blend, unit.dataset)
+    reader = open_source_part(blend, unit.dataset, entry, path).read_rows(columns, as_json=reads_json(blend))
     sample = RowBlock()
     min_bytes = _ARROW_BYTES if entry.format == "arrow" else 0
     rows, examined_rows, read_bytes, is_complete = 0, 0, 0, True
@@ -291,7 +297,7 @@ def _estimate_file(
         numbered_rows = zip(block.rows, block.numbers, block.offsets, strict=True)
         for row, number, byte in itertools.islice(numbered_rows, DOCUMENTS_PER_FILE - len(sample.rows)):
             examined_rows += 1
-            if any(row_texts(blend, unit, row)):
+            if any(find_row_texts(blend, unit, row)):
                 sample.add(row, number, byte)
     if not is_complete:
         if entry.format == "parquet":
@@ -309,7 +315,7 @@ def _count_tokens_per_row(blend: BlendDeclaration, unit: PlannedUnit, label: str
     if blend.tokenizer is None:
         return 0.0
     report_position(label, rows.numbers[0])
-    texts = ["\n".join(row_texts(blend, unit, row)) for row in rows.rows]
+    texts = ["\n".join(find_row_texts(blend, unit, row)) for row in rows.rows]
     bundle = load_declared_tokenizer(blend.tokenizer)
     encode = ReferenceEngine(bundle, "text").encode
     ids, _ = encode_or_locate(encode, texts, bundle.name, lambda index: locate_row(label, rows.numbers[index]))
@@ -341,7 +347,7 @@ class BlendPreviewFacts(Facts):
     faults: dict[str, str] = Field(default_factory=dict)
 
 
-def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> ArtifactSpec:
+def build_blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of the preview of a blend's `plan`."""
     return ArtifactSpec(
         declaration=blend,
@@ -363,7 +369,7 @@ def _build_recipe(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     settings = {
         "train_tokens": blend.train_tokens,
         "max_epochs": blend.max_epochs,
-        "tokens_per_sample": sample_size(blend),
+        "tokens_per_sample": get_sample_size(blend),
     }
     return Recipe(
         artifact=blend.artifact(BLEND_PREVIEW),
@@ -424,12 +430,12 @@ def _find_faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str,
     faults: dict[str, str] = {}
     for unit in plan.units:
         if (source := sources.get(unit.name)) is not None:
-            paths = sample_paths(blend, unit)
+            paths = fetch_sample_paths(blend, unit)
             # Search for the most specific fault first: a missing field, then only rejected rows, only too long
             # conversations, too little data. Report only the first fault, because it may cause the others.
             fault = find_fault(blend, unit.dataset, paths, is_whole=len(paths) == len(unit.entries))
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
-                fault = describe_all_refused(blend, unit.dataset, paths, _refusal_function(blend, unit))
+                fault = describe_all_refused(blend, unit.dataset, paths, _choose_refusal_function(blend, unit))
             if (
                 fault := fault or _find_too_long(blend, unit, source) or _find_too_small(blend, unit, source)
             ) is not None:
@@ -437,7 +443,7 @@ def _find_faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str,
     return faults
 
 
-def _refusal_function(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, Any]], str | None]:
+def _choose_refusal_function(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, Any]], str | None]:
     """Return a function that returns the reason why a row cannot be trained on; None if it can."""
     if blend.stage == "rl":  # only the transforms decide which records are usable
         return lambda _: None
@@ -466,7 +472,7 @@ def _find_too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePr
     No weight can correct this fault. Only pretraining can have it, because a packed row may be partly filled, and a
     pair or an RL record is itself a sample.
     """
-    size, times = sample_size(blend), blend.max_epochs or 1
+    size, times = get_sample_size(blend), blend.max_epochs or 1
     if blend.stage != "pretrain" or source.tokens * times >= size:
         return None
     epochs = f", read {times:g} times," if times != 1 else ""
@@ -479,7 +485,7 @@ def _find_too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePr
 
 def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     facts = BlendPreviewFacts.from_receipt(receipt)
-    rows = shown_rows([asdict(source) for source in facts.sources])
+    rows = rename_columns([asdict(source) for source in facts.sources])
     return {
         "preview": Table(rows),
         "requested_and_realizable_shares": plot_shares(rows, "realizable"),
@@ -540,13 +546,13 @@ def every_dataset_sampled(preview: Receipt, other_datasets: Iterable[str] = ()) 
         f"Each of {count_of(len(sources), 'dataset')} contributes at least one sample.",
         _FAULT_ADVICE if faults else "Raise the weight or `train_tokens`, or set the weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
-        table=[_preview_row(source) for source in sources],
+        table=[_build_preview_row(source) for source in sources],
     )
 
 
-def _preview_row(source: SourcePreview) -> Row:
+def _build_preview_row(source: SourcePreview) -> Row:
     names = ("split", "name", "rows", "tokens", "requested", "realizable", "epochs", "samples", "shards")
-    (row,) = shown_rows([asdict(source)])
+    (row,) = rename_columns([asdict(source)])
     return {name: row[name] for name in names}
 
 

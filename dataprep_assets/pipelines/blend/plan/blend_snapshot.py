@@ -43,7 +43,9 @@ class BlendSnapshotFacts(Facts):
     source_bytes: int
 
 
-def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, preview: ArtifactSpec) -> ArtifactSpec:
+def build_blend_snapshot_spec(
+    blend: BlendDeclaration, *, partitions: Partitions, preview: ArtifactSpec
+) -> ArtifactSpec:
     """Return the spec of the snapshots of a blend's shards.
 
     Args:
@@ -150,11 +152,11 @@ def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Se
         line_of_file = {line["relpath"]: line for line in _read_lines(blend, store, partition)} if is_kept else {}
         entries = [part.entry for part in plan.find_shard(partition)[1].parts]
         yield _build_recipe(
-            blend, partition, [_expected_line(entry, line_of_file.get(entry.relpath)) for entry in entries]
+            blend, partition, [_build_expected_line(entry, line_of_file.get(entry.relpath)) for entry in entries]
         )
 
 
-def _expected_line(entry: ManifestEntry, known_line: Mapping[str, Any] | None) -> dict[str, Any]:
+def _build_expected_line(entry: ManifestEntry, known_line: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the expected line of a file. If the plan has no digest, use that of `known_line`, an existing line."""
     if entry.sha256 is not None or known_line is None:
         return _build_line(entry, entry.sha256 or "")
@@ -165,7 +167,7 @@ def _read_lines(blend: BlendDeclaration, store: ArtifactStore, partition: str) -
     return read_snapshot(store.local(blend.artifact(BLEND_SNAPSHOT, partition)))
 
 
-def shard_parts(
+def load_shard_parts(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str
 ) -> tuple[SourcePart, ...]:
     """Return the source files of the shard `partition` of `plan`, with their digests and row ranges.
@@ -195,7 +197,7 @@ def shard_parts(
     )
 
 
-def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence[str]) -> dict[str, Fetch]:
+def build_shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence[str]) -> dict[str, Fetch]:
     """Return, by partition, a function that downloads the shard's sources to a machine that does not have them.
 
     Args:
@@ -230,7 +232,7 @@ def _open_planned_snapshots(
 
 def _digests_match(snapshot: _OpenedBlendSnapshot) -> Finding:
     position = snapshot.blend, snapshot.store, snapshot.plan, snapshot.artifact.partition or ""
-    parts, defects = shard_parts(*position), list(_find_false_claims(*position))
+    parts, defects = load_shard_parts(*position), list(_find_false_claims(*position))
     # a shard may have no file, because files are distributed by size, which puts all empty files into one shard
     digests = parts[0].digests if parts else PLAIN
     return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, defects, digests)
@@ -257,7 +259,7 @@ def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore, plan: Blen
         yield f"{partition}: {FILES} of the snapshot does not match its parsed lines"
     if [line["relpath"] for line in lines] != [entry.relpath for entry in entries]:
         yield f"{partition}: the snapshot does not list each file once, in the plan's order"
-    elif lines != [_expected_line(entry, line) for entry, line in zip(entries, lines, strict=True)]:
+    elif lines != [_build_expected_line(entry, line) for entry, line in zip(entries, lines, strict=True)]:
         yield (
             f"{partition}: a line of the snapshot has different keys, or a size, digest or etag that differs from the "
             "plan"

@@ -46,7 +46,7 @@ from dataprep_assets.stream.token_stream import SourcePart
 _COMPRESSED_ENDINGS = "|".join(map(re.escape, COMPRESSION))
 _DATA = re.compile(rf"\.(parquet|(jsonl|json|ndjson)({_COMPRESSED_ENDINGS})?)$", re.IGNORECASE)
 _ENDING = re.compile(rf"\.([a-z0-9_]+)(?:{_COMPRESSED_ENDINGS})?$", re.IGNORECASE)
-_OF_JSON = re.compile(rf"\.json(?:{_COMPRESSED_ENDINGS})?$", re.IGNORECASE)
+_JSON_ENDING = re.compile(rf"\.json(?:{_COMPRESSED_ENDINGS})?$", re.IGNORECASE)
 _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"})
 """Names of JSON files that tools write next to the data. They are data only if the declared path names them."""
 _DECLARATION = "defs.yaml"
@@ -114,7 +114,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
         return SourcePlace(HubMirror(repo))
     url = re.sub("^gcs://", "gs://", path)
     if is_bucket(url):
-        return _bucket_place(dataset, url, sources)
+        return _open_bucket(dataset, url, sources)
     if path.startswith(ASSET):
         key = path.removeprefix(ASSET).split("/")
         return SourcePlace(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
@@ -123,7 +123,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
             f"{dataset.name}.path: unsupported location {path!r}. Use hf://, {format_bucket_urls('')}, asset:// or a "
             "local path"
         )
-    return _local_place(path, sources.follow_links)
+    return _open_local(path, sources.follow_links)
 
 
 def _check_servers(sources: SourceAccessDeclaration) -> None:
@@ -137,13 +137,13 @@ def _check_servers(sources: SourceAccessDeclaration) -> None:
 def list_upstream_assets(blend: BlendDeclaration) -> tuple[AssetInput, ...]:
     """Return the Dagster assets whose files the blend reads; empty for an unreadable blend, which is reported later."""
     try:
-        paths = dict.fromkeys(unit.dataset.path for unit in blend.data_blend().units())
+        paths = dict.fromkeys(unit.dataset.path for unit in blend.load_data_blend().list_units())
     except DataprepError:
         return ()
     return tuple(AssetInput(key=tuple(p.removeprefix(ASSET).split("/"))) for p in paths if p.startswith(ASSET))
 
 
-def _bucket_place(dataset: BlendDataset, url: str, sources: SourceAccessDeclaration) -> SourcePlace:
+def _open_bucket(dataset: BlendDataset, url: str, sources: SourceAccessDeclaration) -> SourcePlace:
     if sources.object_cache is None:
         raise ConfigError(
             f"sources.object_cache: required, because {dataset.name} is in {dataset.path}. Set it to a download folder"
@@ -159,19 +159,19 @@ def _bucket_place(dataset: BlendDataset, url: str, sources: SourceAccessDeclarat
         allow_http=sources.allow_http,
         access=sources.object_access,
     )
-    return SourcePlace(access, globs, single_file, _named_format(dataset.path))
+    return SourcePlace(access, globs, single_file, _find_named_format(dataset.path))
 
 
-def _local_place(path: str, follow_links: bool) -> SourcePlace:
+def _open_local(path: str, follow_links: bool) -> SourcePlace:
     if Path(path).is_dir():
         return SourcePlace(LocalTree(Path(path), follow_links))
     # do not treat `[` in the name of an existing file or folder as a wildcard
     existing_paths = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
     folder, globs, single_file = _split_path(path, len(next(existing_paths, "")))
-    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single_file, _named_format(path))
+    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single_file, _find_named_format(path))
 
 
-def _named_format(path: str) -> str | None:
+def _find_named_format(path: str) -> str | None:
     """Return the ending of a path in lower case if it names a format of source files; otherwise None."""
     match = _ENDING.search(path)
     return match[0].lower() if match is not None and match[1].lower() in INPUTS else None
@@ -185,7 +185,7 @@ def _split_path(path: str, literal: int = 0) -> tuple[str, tuple[str, ...], str 
     if wild := _WILDCARD.search(path, literal):
         folder = path[: path.rfind("/", 0, wild.start()) + 1]
         return folder.rstrip("/"), (path[len(folder) :],), None
-    if _DATA.search(path) or _named_format(path):
+    if _DATA.search(path) or _find_named_format(path):
         return str(PurePosixPath(path).parent), _ALL_FILES, PurePosixPath(path).name
     return path.rstrip("/"), _ALL_FILES, None
 
@@ -247,16 +247,16 @@ def list_dataset_files(place: SourcePlace, dataset: BlendDataset) -> tuple[Listi
     root = place.access.root if isinstance(place.access, LocalTree) and place.single_file is None else None
     # the name of another dataset of the project is resolved to a folder next to this declaration, which does not exist
     if root is not None and not root.is_dir() and (root.parent.parent / root.name / _DECLARATION).is_file():
-        raise _dataset_error(dataset)
+        raise _build_dataset_error(dataset)
     listing = _list_files(place, dataset)
     files = [f for f in listing.files if _is_meant(f.relpath, place)]
     is_declaration = not files and root is not None and (root / _DECLARATION).is_file()
     if is_declaration or any(PurePosixPath(file.relpath).name == RECEIPT for file in files):
-        raise _dataset_error(dataset)
+        raise _build_dataset_error(dataset)
     return listing, _narrow_files(files, dataset, place)
 
 
-def _dataset_error(dataset: BlendDataset) -> SourceError:
+def _build_dataset_error(dataset: BlendDataset) -> SourceError:
     return SourceError(
         f"{dataset.name}.path: {dataset.path} is a dataset of dataprep, but a blend reads source files. To mix "
         "datasets, declare a TrainingSchedule with their names in `sources`"
@@ -352,7 +352,7 @@ def _narrow_files(files: Sequence[SourceFile], dataset: BlendDataset, place: Sou
     return remaining
 
 
-def present_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:
+def open_source_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:
     """Return a file of a dataset that exists at `path`, ready to read some of its rows; it has no digest."""
     limit = blend.bad_records.max_record_bytes
     return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=dataset.reading)
@@ -379,7 +379,7 @@ def describe_dataset(
             relpath=file.relpath,
             size_bytes=file.size_bytes,
             compression=compression,
-            format="json" if _OF_JSON.search(file.relpath) else kind,  # JSON may be lines or one array
+            format="json" if _JSON_ENDING.search(file.relpath) else kind,  # JSON may be lines or one array
             sha256=file.sha256,
             etag=file.etag,
             commit=listing.commit,

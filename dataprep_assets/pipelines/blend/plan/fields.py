@@ -2,7 +2,7 @@
 
 `remarks.py` reports faults of local sources before the plan is built, and the preview reports faults of all sources.
 
-Entry points: `field_to_read`, `conversation_fields`, `read_fields`, `reads_json`, `find_fault`,
+Entry points: `find_field_option`, `get_conversation_fields`, `list_read_fields`, `reads_json`, `find_fault`,
 `describe_all_refused`.
 """
 
@@ -37,7 +37,7 @@ _ABSENT: Any = object()
 _BLANK = "blank"
 
 
-def field_to_read(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
+def find_field_option(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
     """Return the option that sets the field to read, and the field; None for RL, where transforms select fields."""
     if blend.stage == "pretrain":
         return "text_field", dataset.text_field
@@ -46,7 +46,7 @@ def field_to_read(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, 
     return None
 
 
-def conversation_fields(options: SftOptions, dataset: BlendDataset) -> ConversationFields:
+def get_conversation_fields(options: SftOptions, dataset: BlendDataset) -> ConversationFields:
     """Return the fields of a conversation in a dataset's rows; the dataset's own keys override those of `options`."""
     return ConversationFields(
         messages=dataset.messages_field or options.messages_field,
@@ -57,7 +57,7 @@ def conversation_fields(options: SftOptions, dataset: BlendDataset) -> Conversat
     )
 
 
-def read_fields(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, ...] | None:
+def list_read_fields(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, ...] | None:
     """Return the fields that the shards of a dataset read; None for stages that read whole rows."""
     return (dataset.text_field,) if blend.stage == "pretrain" else None
 
@@ -143,7 +143,7 @@ def _find_fault_of_rows(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, is_whole: bool
 ) -> str | None:
     """Return the sentence of `find_fault`. Raises CorruptSourceError or OSError if a file cannot be read."""
-    field_option = field_to_read(blend, dataset)
+    field_option = find_field_option(blend, dataset)
     examined_rows: list[dict[str, Any]] = []
     reasons: dict[str, Counter[str]] = {}
     rows_with_field = 0
@@ -182,7 +182,7 @@ def explain_unusable(blend: BlendDeclaration, dataset: BlendDataset, row: dict[s
     """Return a short reason why a row cannot be used for training; None if it can, or if the declaration filters it."""
     if blend.stage in ("sft", "pairs"):
         read = read_preference if blend.stage == "pairs" else read_conversation
-        conversation = read(row, conversation_fields(blend.chat_options, dataset), blend.chat_options.choices)
+        conversation = read(row, get_conversation_fields(blend.chat_options, dataset), blend.chat_options.choices)
         return (
             conversation.reason if isinstance(conversation, Refusal) and conversation.reason not in FILTERED else None
         )

@@ -61,7 +61,7 @@ class PlannedUnit:
     @property
     def partitions(self) -> list[str]:
         """Partition keys of the chosen shards, in order."""
-        return [partition_key(self.name, index) for index in self.chosen]
+        return [format_partition_key(self.name, index) for index in self.chosen]
 
     @property
     def size_bytes(self) -> int:
@@ -92,15 +92,15 @@ class BlendPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values. Shards refer to files as `[ordinal]` or `[ordinal, first row, end row]`."""
-        return {"version": VERSION, "run_hash": self.run_hash, "datasets": [_unit_json(unit) for unit in self.units]}
+        return {"version": VERSION, "run_hash": self.run_hash, "datasets": [_encode_unit(unit) for unit in self.units]}
 
 
-def partition_key(unit: str, index: int) -> str:
+def format_partition_key(unit: str, index: int) -> str:
     """Return the partition key of a shard, such as `code-00017`."""
     return f"{unit}-{index:05d}"
 
 
-def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
+def _encode_unit(unit: PlannedUnit) -> dict[str, Any]:
     """Return a dataset of the plan as JSON values."""
     return {
         "name": unit.name,
@@ -120,22 +120,22 @@ def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
     }
 
 
-def plan_from_json(value: dict[str, Any], location: str) -> BlendPlan:
+def decode_plan(value: dict[str, Any], location: str) -> BlendPlan:
     """Return the plan in a value of `BlendPlan.to_json`. Raises FormatError for any other value."""
     try:
         if value["version"] != VERSION:
             raise FormatError(
                 f"{location}: version {value['version']} is not supported (only {VERSION}). Rebuild `blend_plan`"
             )
-        return BlendPlan(run_hash=value["run_hash"], units=tuple(_unit_from_json(unit) for unit in value["datasets"]))
+        return BlendPlan(run_hash=value["run_hash"], units=tuple(_decode_unit(unit) for unit in value["datasets"]))
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise FormatError(
             f"{location}: not the plan of a blend: {type(error).__name__}: {error}. Rebuild `blend_plan`"
         ) from error
 
 
-def _unit_from_json(value: dict[str, Any]) -> PlannedUnit:
-    """Return the dataset in a value of `_unit_json`."""
+def _decode_unit(value: dict[str, Any]) -> PlannedUnit:
+    """Return the dataset in a value of `_encode_unit`."""
     entries = tuple(ManifestEntry(**entry) for entry in value["files"])
     shards = tuple(
         PlannedBlendShard(
@@ -177,7 +177,7 @@ def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
     """
     path = store.local(blend.artifact(BLEND_PLAN)) / PLAN
     try:
-        return plan_from_json(load_untrusted_json(path.read_bytes()), str(path))
+        return decode_plan(load_untrusted_json(path.read_bytes()), str(path))
     except ValueError as error:
         raise IntegrityError(f"{path}: invalid JSON: {error}. Rebuild `blend_plan`") from error
 

@@ -3,7 +3,7 @@
 Files stay whole if there are at least as many files as shards. Otherwise they are divided into row ranges. Their rows
 must then be counted once (Parquet files have the number in their footer), so mirrored files are downloaded here.
 
-Entry points: `plan_blend`, `stage_identity`.
+Entry points: `plan_blend`, `collect_stage_identity`.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.blend.plan.discovery import (
 from dataprep_assets.pipelines.blend.plan.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
 from dataprep_assets.pipelines.blend.rl.transforms import build_fingerprint
 from dataprep_assets.pipelines.blend.sft.declared_template import load_declared_template
-from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
+from dataprep_assets.pipelines.blend.stream import find_bos, find_separator
 from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
@@ -41,7 +41,7 @@ MAX_SHARDS = 4000
 """Maximum number of default shards per dataset, because Dagster is slow to show assets with more partitions."""
 
 
-def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
+def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
     """Return all values except the sources that determine the shards' bytes.
 
     These are the options, and digests of the tokenizer, the template and the transforms.
@@ -91,9 +91,9 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
     """
     if blend.stage == "pretrain":  # report invalid tokens now, because the engine is certified only much later
         bundle = load_declared_tokenizer(blend.required_tokenizer)
-        blend_separator(blend, bundle)
-        blend_bos(blend, bundle)
-    identity = stage_identity(blend)
+        find_separator(blend, bundle)
+        find_bos(blend, bundle)
+    identity = collect_stage_identity(blend)
     units_by_name = {unit.name: unit for unit in frozen.units} if frozen else {}
     units = [
         _plan_unit(dataset_files, blend, identity, units_by_name.get(dataset_files.unit.name))
@@ -105,7 +105,7 @@ def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, reli
         raise ConfigError(f"blend: two datasets would have the name {repeated_names[0]}. Rename one")
     if blend.held_out is not None:
         _refuse_held_out(blend.held_out, units)
-    return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
+    return BlendPlan(run_hash=_compute_run_hash(blend, units), units=tuple(units))
 
 
 def _refuse_held_out(held_out: HeldOut, units: Sequence[PlannedUnit]) -> None:
@@ -136,7 +136,7 @@ def rediscover_dataset(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered
     if unit.commit is not None and unit.dataset.path.rstrip("/").endswith(f"@{unit.commit}"):
         return restore_planned_dataset(unit)
     declared_unit = next(
-        (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
+        (u for u in blend.load_data_blend().list_units() if u.dataset.unattributed == unit.dataset.unattributed), None
     )
     if declared_unit is None:  # the declaration has changed, which `plan_is_current` reports
         return restore_planned_dataset(unit)
@@ -149,9 +149,9 @@ def rediscover_dataset(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered
 def discover_datasets(blend: BlendDeclaration, previous_units: dict[str, PlannedUnit]) -> list[DiscoveredDataset]:
     """Return the datasets of a blend with their files; mirrored datasets in `previous_units` keep the planned files."""
     datasets: list[DiscoveredDataset] = []
-    data: DataBlend = blend.data_blend()
+    data: DataBlend = blend.load_data_blend()
     digests = blend.source_digests()
-    for unit in data.units():
+    for unit in data.list_units():
         by_rl_split = blend.stage == "rl" and unit.split is None
         planned_units = [
             b
@@ -255,10 +255,10 @@ def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) ->
 def _limit_rows(
     shards: tuple[PlannedBlendShard, ...], max_rows: int | None, rows_of: _Rows
 ) -> tuple[PlannedBlendShard, ...]:
-    return shards if max_rows is None else tuple(_first_rows(shard, max_rows, rows_of) for shard in shards)
+    return shards if max_rows is None else tuple(_limit_shard_rows(shard, max_rows, rows_of) for shard in shards)
 
 
-def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> PlannedBlendShard:
+def _limit_shard_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> PlannedBlendShard:
     """Return the shard with at most its first `limit` rows, and its size unchanged, because whole files are read."""
     parts: list[PlannedPart] = []
     for part in shard.parts:
@@ -283,7 +283,7 @@ def _count_rows(access: SourceAccess, reading: ReadOptions, entry: ManifestEntry
     )
 
 
-def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
+def _compute_run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
     return digest_value(
         [
             "blend_run",
@@ -294,6 +294,6 @@ def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
     )[:16]
 
 
-def source_digest(unit: PlannedUnit) -> str:
+def compute_source_digest(unit: PlannedUnit) -> str:
     """Return a digest of the paths, sizes and digests (or listed ETags) of a dataset's files."""
     return digest_value(restore_planned_dataset(unit).identities)

@@ -75,12 +75,12 @@ def apply_transforms(
     ):
         return outcome
     # with `left_out`, keep pairs without a preference, because Nemotron writes them
-    if rules.without_prompt == "bad_record" and _prefers_nothing(current_record):
+    if rules.without_prompt == "bad_record" and _has_no_preference(current_record):
         return RefusedRecord(NO_PREFERENCE)
     return current_record
 
 
-def _prefers_nothing(record: Record) -> bool:
+def _has_no_preference(record: Record) -> bool:
     """Return whether a record's chosen and rejected answers express no preference: they are equal, or one is empty."""
     if not {"chosen", "rejected"} <= record.keys():
         return False
@@ -109,18 +109,18 @@ def _apply_step(record: Record, step: TransformStep, location: str) -> Record | 
         # a KeyError in a built-in transform means that the record does not have a field that the transform needs
         if not step.is_own:
             return None
-        raise _transform_error(location, step.name, error) from None
+        raise _build_transform_error(location, step.name, error) from None
     except Exception as error:  # catch every error of a user's function, because the message must name the row
         # an error while reading a placeholder's file already names the file
         if isinstance(error, DataprepError) and not step.is_own:
             raise
-        raise _transform_error(location, step.name, error) from None
+        raise _build_transform_error(location, step.name, error) from None
     if next_record is not None and not isinstance(next_record, dict):
         raise BadRecordError(f"{location}: {step.name} returned a {type(next_record).__name__}, not a dict or None")
     return next_record
 
 
-def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
+def _build_transform_error(where: str, name: str, error: Exception) -> BadRecordError:
     # omit the error's message, because it may quote the record
     location = locate_in_project(error)
     error_name = type(error).__name__ + (f" ({location})" if location else "")

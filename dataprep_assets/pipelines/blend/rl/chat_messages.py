@@ -79,11 +79,11 @@ def _convert_message(item: Mapping[str, Any]) -> Message:
                 raise BadRecordError(f"`{key}` must be a string, not {_describe_kind(value)}")
             message[key] = value
     if calls := item.get(TOOL_CALLS):
-        message[TOOL_CALLS] = [_call(call) for call in calls]
+        message[TOOL_CALLS] = [_convert_call(call) for call in calls]
     return message
 
 
-def _call(call: Any) -> dict[str, Any]:
+def _convert_call(call: Any) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise BadRecordError("a tool call must have a `function` with a `name`")

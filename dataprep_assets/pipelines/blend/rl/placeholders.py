@@ -97,7 +97,7 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
     return parsed_sources
 
 
-def _discover(
+def _discover_source(
     name: str, source: PlaceholderSource, access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> DiscoveredDataset:
     dataset = BlendDataset(name=re.sub(r"[^\w.-]", "_", name), path=source.path, split=source.split)
@@ -120,7 +120,7 @@ def identify_sources(
     for name, source in sorted(sources.items()):
         content: Any = source.path
         if not source.path.startswith("hf://"):
-            content = (files_of_source.get(name) or _discover(name, source, access, digests)).identities
+            content = (files_of_source.get(name) or _discover_source(name, source, access, digests)).identities
         identity_of_source[name] = [source.kind, source.split, content]
     return identity_of_source
 
@@ -134,7 +134,7 @@ def fetch_sources(
     """
     source_files = []
     for name, source in sorted(sources.items()):
-        dataset_files = _discover(name, source, access, digests)
+        dataset_files = _discover_source(name, source, access, digests)
         source_access = open_place(dataset_files.unit.dataset, access).access
         source_access.fetch(dataset_files.entries)
         files = tuple(
@@ -155,7 +155,7 @@ def fetch_sources(
 
 
 @lru_cache(maxsize=4)
-def _read_rows(
+def _read_questions(
     files: tuple[tuple[Path, str, str | None, str | None], ...], digests: SourceDigests
 ) -> Sequence[tuple[Any, Any]]:
     """Return the question and the answer of every row, in order; a missing question or answer is None.
@@ -188,7 +188,7 @@ def _get_value(value: Any, *path: str | int) -> Any:
     return value
 
 
-def names_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
+def has_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
     """Return whether a record has a placeholder to fill in; the rules decide whether null is a placeholder."""
     if rules.null_placeholder == "unresolved":
         return "_hf_placeholder" in record
@@ -220,7 +220,7 @@ def fill_placeholder(
     is unknown, its row does not exist, or the row has no question.
     """
     fields = {key: value for key, value in record.items() if key != "_hf_placeholder"}
-    if not names_placeholder(record, rules):
+    if not has_placeholder(record, rules):
         return fields
     placeholder = record["_hf_placeholder"]
     # convert the name to text, because a list or an object is not hashable
@@ -231,18 +231,18 @@ def fill_placeholder(
     if source is None or not is_number:
         return None
     # keep all questions of a source in memory once per process, because records refer to rows in any order
-    rows = _read_rows(source.files, source.digests)
+    rows = _read_questions(source.files, source.digests)
     if not 0 <= row < len(rows) or not isinstance(rows[row][0], str):
         return None
     question, answer = rows[row]
     if source.kind == "dapo":
         prompt = question = _replace_dapo_paragraphs(question, template, rules)
     else:
-        prompt = template.replace("{question}", question) if _names_question(template) else question
+        prompt = template.replace("{question}", question) if _has_question_field(template) else question
     params = record.get("responses_create_params") if rules.params == "merged" else None
     return fields | {
         "question": question,
-        "expected_answer": _answer(answer, rules),
+        "expected_answer": _extract_answer(answer, rules),
         "responses_create_params": {
             **(params if isinstance(params, dict) else {}),
             "input": [{"role": "user", "content": prompt}],
@@ -250,7 +250,7 @@ def fill_placeholder(
     }
 
 
-def _names_question(template: Any) -> bool:
+def _has_question_field(template: Any) -> bool:
     return isinstance(template, str) and "{question}" in template
 
 
@@ -260,7 +260,7 @@ def _replace_dapo_paragraphs(question: str, template: Any, rules: RlRules) -> st
         return question
     paragraphs = question.split("\n\n")
     text = "\n\n".join(paragraphs[1:-1]) if len(paragraphs) >= 3 else question
-    if _names_question(template):
+    if _has_question_field(template):
         return str(template.replace("{question}", text)).rstrip("\n")
     affixes = template if isinstance(template, dict) else {}
     prefix, suffix = (affixes.get(key, "") for key in ("prefix", "suffix"))
@@ -269,7 +269,7 @@ def _replace_dapo_paragraphs(question: str, template: Any, rules: RlRules) -> st
     return f"{prefix}{text}{suffix}".rstrip("\n")
 
 
-def _answer(answer: Any, rules: RlRules) -> Any:
+def _extract_answer(answer: Any, rules: RlRules) -> Any:
     """Return the expected answer in a source's answer: the first element of a list or object in JSON, else the answer.
 
     With `answers: parsed`, other JSON values are also parsed.

@@ -41,7 +41,7 @@ class RecordTracer(ShardTracer[_RecordShard, RecordView]):
         return _RecordShard(handle, unit)
 
     def _trace_row(self, shard: _RecordShard, number: int, *, is_shown: bool) -> Trace:
-        file, row = shard.source(number)
+        file, row = shard.find_source(number)
         return Trace(
             dataset=self._blend.dataset,
             split=shard.unit,

@@ -39,7 +39,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.rl.apply_transforms import (
@@ -66,7 +66,7 @@ from dataprep_assets.pipelines.blend.rl.transforms import (
     list_declared_sources,
     parse_transforms,
 )
-from dataprep_assets.pipelines.blend.row_ids import ReadRows, current_retractions, row_retractions
+from dataprep_assets.pipelines.blend.row_ids import ReadRows, find_current_retractions, load_row_retractions
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.shard_job import whole_shard_jobs
@@ -90,13 +90,13 @@ def infer_columns(transforms: DeclaredTransforms) -> Mapping[str, str]:
     columns: dict[str, str] = {}
     try:
         for transform in parse_transforms(transforms):
-            columns = _columns_after(transform, columns)
+            columns = _infer_columns_after(transform, columns)
     except ConfigError:  # the plan reports such transforms
         return {}
     return columns
 
 
-def _columns_after(transform: DeclaredTransform, types: Mapping[str, str]) -> dict[str, str]:
+def _infer_columns_after(transform: DeclaredTransform, types: Mapping[str, str]) -> dict[str, str]:
     if transform.name in ("passthrough", RESOLVE):
         return dict(types)
     options = transform.options
@@ -114,7 +114,7 @@ RL_JSONL = "rl_jsonl"
 _REBUILD = "Rebuild this partition of rl_jsonl"
 
 
-def rl_shards(
+def prepare_rl_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
 ) -> list[RlShard]:
     """Download the placeholder sources; return the shards with these partition keys, ready to build.
@@ -123,7 +123,7 @@ def rl_shards(
     MissingArtifactError if a snapshot is missing.
     """
     options = blend.rl_options
-    digests, retractions = blend.source_digests(), row_retractions(blend)
+    digests, retractions = blend.source_digests(), load_row_retractions(blend)
     # download before computing the fingerprint, so that the key covers exactly the files that are read
     placeholders = fetch_sources(list_declared_sources(options.transforms), blend.sources, digests)
     inputs_digest = digest_value(build_fingerprint(options.transforms, blend.sources, digests, placeholders))
@@ -131,7 +131,7 @@ def rl_shards(
         RlShard(
             artifact=blend.artifact(RL_JSONL, partition),
             store=store,
-            files=shard_parts(blend, store, plan, partition),
+            files=load_shard_parts(blend, store, plan, partition),
             transforms=options.transforms,
             fingerprint=inputs_digest,
             placeholders=placeholders,
@@ -143,7 +143,7 @@ def rl_shards(
             rules=options.rules,
             level=blend.prove.level,
             retractions=retractions,
-            retracted=current_retractions(store, blend.artifact(RL_JSONL, partition), retractions),
+            retracted=find_current_retractions(store, blend.artifact(RL_JSONL, partition), retractions),
         )
         for partition in partitions
     ]
@@ -186,7 +186,7 @@ def ledger_balances(shard: OpenedRecords) -> Finding:
     """Check that each row is a record or was dropped for a reason, per file and in total; bad rows are quarantined."""
     ledger = require_ledger(shard.receipt)
     return build_verdict(
-        _ledger_defects(shard.directory, shard.receipt),
+        _find_ledger_defects(shard.directory, shard.receipt),
         f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'record')} and "
         f"{sum(ledger.dropped.values())} dropped.",
         _REBUILD,
@@ -194,7 +194,7 @@ def ledger_balances(shard: OpenedRecords) -> Finding:
     )
 
 
-def _ledger_defects(directory: Path, receipt: Receipt) -> Iterator[str]:
+def _find_ledger_defects(directory: Path, receipt: Receipt) -> Iterator[str]:
     # add empty counts, because the facts of a file without dropped rows have none
     lines = [{"dropped": {}, **source.to_json()} for source in RlJsonlFacts.from_receipt(receipt).sources]
     yield from find_ledger_imbalance(receipt)
@@ -334,7 +334,7 @@ RL_JSONL_SHARDS = BlendShards(
     name=RL_JSONL,
     description="Records of each shard, after the declared transforms.",
     kinds={"json"},
-    shards=rl_shards,
+    shards=prepare_rl_shards,
     build=build_rl_shards,
     checks=RL_JSONL_CHECKS,
     open=OpenedRecords.open,

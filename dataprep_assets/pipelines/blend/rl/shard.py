@@ -184,7 +184,7 @@ def build_rl_shard(
 
     def write(staged: Path) -> WrittenFiles:
         fetch_missing(shard.files, fetch)
-        return _write(shard, staged)
+        return _write_shard(shard, staged)
 
     return ensure_built(shard.recipe, shard.store, write, verification)
 
@@ -210,7 +210,7 @@ class _Tally:
     has_read: bool = False
     fields: Counter[str] = field(default_factory=Counter)
 
-    def ledger(self) -> Ledger:
+    def build_ledger(self) -> Ledger:
         """Return the counts as a ledger, in which documents are records."""
         return Ledger(
             rows_in=self.rows,
@@ -221,7 +221,7 @@ class _Tally:
         )
 
 
-def _write(shard: RlShard, staged: Path) -> WrittenFiles:
+def _write_shard(shard: RlShard, staged: Path) -> WrittenFiles:
     """Write the files of a shard into its staging directory; return the facts for its receipt."""
     tally = _Tally(ReadRows(shard.retractions))
     steps = compose_steps(shard.transforms, shard.placeholders, shard.rules)
@@ -234,7 +234,7 @@ def _write(shard: RlShard, staged: Path) -> WrittenFiles:
                 _write_records(shard, steps, tally, compressed_file.write)
         else:
             _write_records(shard, steps, tally, file.write)
-    ledger = tally.ledger()
+    ledger = tally.build_ledger()
     ledger.balance(str(shard.artifact))
     _check_budget(shard, tally)
     write_origins(staged / ORIGINS, [np.array(tally.ordinals, np.int64), np.array(tally.row_numbers, np.int64)])

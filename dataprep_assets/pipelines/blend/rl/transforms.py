@@ -31,9 +31,9 @@ from dataprep_assets.pipelines.blend.rl.placeholders import (
     PlaceholderFiles,
     PlaceholderSource,
     fill_placeholder,
+    has_placeholder,
     identify_sources,
     is_malformed,
-    names_placeholder,
     parse_sources,
 )
 from dataprep_assets.stores.files import PLAIN, SourceDigests, sha256_file
@@ -212,9 +212,9 @@ def compose_steps(
 
 def _build_step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
     if step.name == RESOLVE:
-        return _resolve_step(sources, rules)
+        return _build_resolve_step(sources, rules)
     if not step.is_own:
-        prompts = _prompt_paths(step)
+        prompts = _find_prompt_paths(step)
         return TransformStep(
             name=step.name,
             transform=_build_transform(step),
@@ -228,12 +228,12 @@ def _build_step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles]
     return TransformStep(name=step.name, transform=lambda record: function(record, **options))
 
 
-def _resolve_step(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
+def _build_resolve_step(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
     """Return the step that fills in placeholders. The rules decide how it treats records without a placeholder."""
     messages = nemotron_rl()
 
     def is_placeholder(record: Record) -> bool:
-        return names_placeholder(record, rules)
+        return has_placeholder(record, rules)
 
     def transform(record: Record) -> Record | None:
         if rules.other_records == "messages" and not is_placeholder(record):
@@ -250,12 +250,12 @@ def _resolve_step(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Tr
         brings_prompt=is_placeholder,
         malformed=lambda record: rules.malformed == "bad_record" and is_malformed(record, sources),
         find_unread=lambda record: (
-            _unread_params(record) if rules.other_records == "messages" and not is_placeholder(record) else ()
+            _find_unread_params(record) if rules.other_records == "messages" and not is_placeholder(record) else ()
         ),
     )
 
 
-def _unread_params(record: Record) -> Iterator[str]:
+def _find_unread_params(record: Record) -> Iterator[str]:
     """Yield the names of a record's fields that `nemotron_rl` does not read, including those in its parameters."""
     params = record.get(_PARAMS[0])
     yield from (name for name in record if name != _PARAMS[0])
@@ -271,7 +271,7 @@ def _find_unread_function(
     The function yields no names for `select` and `rename`, because their options list the fields to keep.
     """
     if step.name == "nemotron_rl":
-        return _unread_params
+        return _find_unread_params
     if step.name not in _PROMPT_OPTIONS:
         return lambda _: ()
     options = step.options if isinstance(step.options, Mapping) else {}
@@ -292,7 +292,7 @@ _PROMPT_OPTIONS = {"sft": "input", "openai_chat": "messages", "sharegpt": "conve
 """Transform → the option that names the field of the prompt, which is also the field's default name."""
 
 
-def _prompt_paths(step: DeclaredTransform) -> tuple[tuple[str, ...], ...]:
+def _find_prompt_paths(step: DeclaredTransform) -> tuple[tuple[str, ...], ...]:
     if step.name == "nemotron_rl":
         return (_PARAMS,)
     if (option := _PROMPT_OPTIONS.get(step.name)) is None:

@@ -21,9 +21,9 @@ from dataprep_assets.formats.sft_rows import split_name
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, find_data_file, list_suffixes
 from dataprep_assets.pipelines.blend.output.realized_shares import repeat_shards
-from dataprep_assets.pipelines.blend.output.trainer_entry import manifest_key, split_file
+from dataprep_assets.pipelines.blend.output.trainer_entry import format_split_path, get_manifest_key
 from dataprep_assets.pipelines.blend.rl.record_parts import RecordFields, RecordParts
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL, read_lines
 from dataprep_assets.pipelines.blend.rl.shard import RlJsonlFacts
@@ -82,15 +82,15 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
     def from_run(
         cls, blend: BlendDeclaration, run: Artifact, _: Receipt, split: str, shards: Sequence[FinishedShard]
     ) -> Self:
-        (suffix,) = suffixes(blend)
+        (suffix,) = list_suffixes(blend)
         repeated_shards = repeat_shards(shards)
-        files = [FileRef(shard.artifact, data_file(blend, shard.receipt, suffix)) for shard in repeated_shards]
+        files = [FileRef(shard.artifact, find_data_file(blend, shard.receipt, suffix)) for shard in repeated_shards]
         return cls(
             split=split,
             run=run,
-            run_file=split_file(manifest_key(split), suffix),
+            run_file=format_split_path(get_manifest_key(split), suffix),
             fields=RecordFields.from_options(blend.rl_options),
-            shards=cls.used_shards(repeated_shards, files),
+            shards=cls.build_used_shards(repeated_shards, files),
         )
 
     @property
@@ -127,7 +127,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
         """The number in the split of each shard's first record, followed by the total number of records."""
         return list(accumulate((shard.facts.records for shard in self.shards), initial=0))
 
-    def records(self, store: ArtifactStore, group: int | None = None) -> Iterator[Record]:
+    def read_records(self, store: ArtifactStore, group: int | None = None) -> Iterator[Record]:
         """Yield the records of the shards in a file (`group`), or of all shards.
 
         Raises BadRecordError for a record without a unique prompt.
@@ -138,7 +138,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
                 location = f"{shard.artifact}: line {number + 1}"
                 yield self._build_record(self._starts[index] + number, shard.dataset, line, location)
 
-    def run_records(self, store: ArtifactStore) -> Iterator[Record]:
+    def read_run_records(self, store: ArtifactStore) -> Iterator[Record]:
         """Yield the records in the run's file of the split, to compare them with records from the shards."""
         path = store.local(self.run, [self.run_file]) / self.run_file
         shard = 0
@@ -193,7 +193,7 @@ class RecordView(BlendView[RecordSplit]):
     def measure(self, splits: Sequence[RecordSplit], store: ArtifactStore) -> RecordViewFacts:
         answers, tools = dict.fromkeys((s.split for s in splits), 0), dict.fromkeys((s.split for s in splits), 0)
         for split in splits:
-            for record in split.run_records(store):
+            for record in split.read_run_records(store):
                 answers[split.split] += record.parts.answer is not None
                 tools[split.split] += record.parts.tools is not None
         return RecordViewFacts(
@@ -209,7 +209,7 @@ class RecordView(BlendView[RecordSplit]):
 
     def differences(self, opened: OpenedView[RecordSplit], split: RecordSplit) -> Iterator[str]:
         rows = self.read(opened.directory, split)
-        return compare_rows(split.split, "record", rows, split.run_records(opened.store), self.difference)
+        return compare_rows(split.split, "record", rows, split.read_run_records(opened.store), self.difference)
 
     def describe(self, facts: RecordViewFacts) -> tuple[str, Mapping[str, int]]:
         records, answers = sum(facts.rows.values()), sum(facts.answers.values())

@@ -238,7 +238,7 @@ def chat_plan(
     )
     plan = replace(
         plan,
-        turn_end=_turn_end(plan, bundle),
+        turn_end=_find_turn_end(plan, bundle),
         openings=readings.openings,
         differences=readings.differences,
         # use the default choices, because a renderer with Nemotron's choices does not look for lost texts
@@ -308,7 +308,7 @@ def find_unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
     return max(plan.openings, key=len, default="") if prompted == unprompted else ""
 
 
-def _turn_end(plan: ChatPlan, bundle: TokenizerBundle) -> tuple[int, ...]:
+def _find_turn_end(plan: ChatPlan, bundle: TokenizerBundle) -> tuple[int, ...]:
     """Return the ids of the trained text that the template writes after an answer's stop token."""
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
     rendered = load_conversation_renderer(plan, bundle).render(Conversation(messages))

@@ -85,17 +85,17 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
     def _open(self, handle: ArtifactHandle, unit: str) -> _PackedShard:
         return _PackedShard(handle, unit)
 
-    def _rows_of_shard(self, shard: _PackedShard, number: int) -> Sequence[int]:
+    def _select_shard_rows(self, shard: _PackedShard, number: int) -> Sequence[int]:
         # remove duplicates, because a packed row may have several sequences of one conversation
-        sources = dict.fromkeys(shard.source(sequence) for sequence in shard.rows.segments(number))
+        sources = dict.fromkeys(shard.find_source(sequence) for sequence in shard.rows.segments(number))
         return [shard.find_rows(*source)[0] for source in sources]
 
-    def _rows_of_view(self, view: ConversationView, shard: _PackedShard, number: int) -> Sequence[int]:
+    def _select_view_rows(self, view: ConversationView, shard: _PackedShard, number: int) -> Sequence[int]:
         if view.row == "packed_row":
-            return self._rows_of_shard(shard, number)
+            return self._select_shard_rows(shard, number)
         return [shard.find_sequence(number) if view.row == "conversation" else number]
 
-    def _rows_of_source(self, shard: _PackedShard, file: str, row: int) -> Sequence[int]:
+    def _select_source_rows(self, shard: _PackedShard, file: str, row: int) -> Sequence[int]:
         return shard.find_rows(file, row)[:1]
 
     def find(self, question: TraceQuery, *, decode: bool = True) -> list[Trace]:
@@ -125,7 +125,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
     def _trace_token(self, query: TraceQuery, token: int, *, is_shown: bool) -> Trace:
         """Return the trace of a token in a packed row, or in a row of a view of tokens."""
         shard, sequence, position = self._find_token(query, token)
-        sequences = shard.find_rows(*shard.source(sequence))
+        sequences = shard.find_rows(*shard.find_source(sequence))
         located_messages = self._locate_messages(shard, sequences)
         index = int(located_messages.owners[int(shard.origins[sequence, 2])][position])
         message = (
@@ -139,7 +139,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         """Return the shard, the number of the sequence, and the position in the sequence of a row's token."""
         is_file, is_packed = query.view is None, True
         if query.view is not None and query.sample is not None:
-            view, partition, number = self._view_row(query.view, query.split, query.sample)
+            view, partition, number = self._find_view_row(query.view, query.split, query.sample)
             shard, row = self._shards[partition], view.row
             if row == "conversation":
                 raise ConfigError(
@@ -165,7 +165,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         """Return a trace of a message for each conversation in which it has tokens, located by only these tokens."""
         traces, message_count = list[Trace](), 0
         for shard, number in rows:
-            sequences = shard.find_rows(*shard.source(number))
+            sequences = shard.find_rows(*shard.find_source(number))
             located_messages = self._locate_messages(shard, sequences)
             message_count = max(message_count, len(located_messages.messages))
             if 0 <= index < len(located_messages.messages):
@@ -213,7 +213,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         )
 
     def _trace_row(self, shard: _PackedShard, number: int, *, is_shown: bool) -> Trace:
-        file, row = shard.source(number)
+        file, row = shard.find_source(number)
         sequences = shard.find_rows(file, row)
         segments = [shard.rows.segment(sequence) for sequence in sequences]
         decode: Any = load_declared_tokenizer(self._blend.required_tokenizer).decode if is_shown else None
@@ -241,7 +241,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         for view in self._views:
             if view.view.row == "conversation":
                 continue
-            is_packed, flat = view.view.row == "packed_row", _flat_tokens(view)
+            is_packed, flat = view.view.row == "packed_row", _find_flat_layout(view)
             start = segment.unpadded_start if is_packed else 0
             if flat is not None:
                 start = int(shard.rows.lengths[:sequence].sum()) + sequence * flat.added
@@ -265,7 +265,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
                     )
 
 
-def _flat_tokens(view: ViewRows[ConversationView]) -> FlatTokens | None:
+def _find_flat_layout(view: ViewRows[ConversationView]) -> FlatTokens | None:
     return None if view.view.flat is None else view.view.flat(ConversationViewFacts.from_receipt(view.receipt))
 
 

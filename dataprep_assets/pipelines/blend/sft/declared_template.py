@@ -26,7 +26,7 @@ def load_declared_template(options: SftOptions, tokenizer: TokenizerDeclaration)
     """
     choice = options.chat_template
     if isinstance(choice, HubTemplate):
-        return _from_hub(choice.repo, choice.revision, choice.file)
+        return _load_hub_template(choice.repo, choice.revision, choice.file)
     if isinstance(choice, str) and choice != OF_TOKENIZER:
         return ChatTemplate.load(choice)
     bundle = load_declared_tokenizer(tokenizer)
@@ -56,7 +56,7 @@ def has_local_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> 
 
 
 @lru_cache(maxsize=8)
-def _from_hub(repo: str, revision: str, file: str) -> ChatTemplate:
+def _load_hub_template(repo: str, revision: str, file: str) -> ChatTemplate:
     path = fetch_hub_file(repo, revision, file, key=_KEY)
     if path is None:
         raise ConfigError(f"chat_template: {repo}@{revision} has no file {file}. Set `file` to an existing file")

@@ -130,7 +130,7 @@ class OpenedShard:
             scan.unsound = scan.unsound or self._find_invalid_bounds(rows)
             if scan.unsound is None:
                 begins, ends = rows.bounds()
-                self._follow_stops(scan.stops, rows, ends)
+                self._count_runs(scan.stops, rows, ends)
                 self._record_repeated_tokens(scan, rows, begins)
                 self._sample_rows(scan, rows, begins, ends)
             scan.sequences += len(rows.starts)
@@ -140,10 +140,10 @@ class OpenedShard:
         """Record the defects of padded rows in the scan; return the rows without padding, or unchanged if defective."""
         defects = row_defects(rows, self.facts.pack_size, untrained_allowed=self.untrained_allowed)
         scan.defects += defects or padding_defects(rows, self.facts.pad_to_multiple, self.facts.pad_id)
-        scan.longest = max(scan.longest, int(self._row_sizes(rows).max(initial=0)))
+        scan.longest = max(scan.longest, int(self._measure_rows(rows).max(initial=0)))
         return rows if defects else rows.without_padding()
 
-    def _row_sizes(self, rows: PackedRowBlock) -> NDArray[np.int64]:
+    def _measure_rows(self, rows: PackedRowBlock) -> NDArray[np.int64]:
         """Return the number of tokens in each row or, if rows are padded, the number of labels."""
         lengths = np.diff(rows.rows)
         return lengths if rows.unpadded is None else lengths - np.diff(rows.heads)
@@ -202,7 +202,7 @@ class OpenedShard:
             return (row_defects(rows, self.facts.pack_size) or ["the bounds of the sequences are invalid"])[0]
         return None
 
-    def _follow_stops(self, runs: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:
+    def _count_runs(self, runs: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:
         """Count the runs of trained labels by how they end. The label at position i is token i + 1."""
         stops, turn_end = self.facts.stop_ids, self.facts.turn_end
         # a run ends before an untrained label, and at the end of its sequence
@@ -213,7 +213,7 @@ class OpenedShard:
         # a run may end with the stop token or after the trained text that follows it, because truncation may separate
         # the two
         endings = [ending for stop in stops for ending in {(stop,), (stop, *turn_end)}]
-        complete = np.logical_or.reduce([_end_with(rows.tokens, run_ends + 1, ending) for ending in endings])
+        complete = np.logical_or.reduce([_find_endings(rows.tokens, run_ends + 1, ending) for ending in endings])
         runs.runs += len(run_ends)
         # a run is truncated if its last label is the sequence's last token
         is_cut = np.isin(run_ends[~complete], np.maximum(ends - 2, 0))
@@ -294,7 +294,7 @@ def _locate(rows: PackedRowBlock, position: int) -> tuple[int, int]:
     return rows.first + row, position - int(rows.rows[row])
 
 
-def _end_with(tokens: NDArray[np.int32], positions: NDArray[np.int64], ending: Sequence[int]) -> NDArray[np.bool_]:
+def _find_endings(tokens: NDArray[np.int32], positions: NDArray[np.int64], ending: Sequence[int]) -> NDArray[np.bool_]:
     """Return, for each position, whether the tokens up to and including this position end with the ids in `ending`."""
     last_index = len(tokens) - 1
     reversed_ending = enumerate(reversed(ending))

@@ -5,7 +5,7 @@ in parallel (`spool.py`), and a shard is packed (`packing.py`) as soon as its la
 sequences have the order of the sources and their rows, so the bytes do not depend on the number of workers. Finished
 spools are kept when a run is killed, so the next run spools only the other files.
 
-Entry points: `PACKED_SFT_SHARDS`, `sft_shards`, `build_packed_sft`.
+Entry points: `PACKED_SFT_SHARDS`, `prepare_sft_shards`, `build_packed_sft`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,14 +22,19 @@ from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
-from dataprep_assets.pipelines.blend.row_ids import row_retractions
+from dataprep_assets.pipelines.blend.row_ids import load_row_retractions
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import load_declared_template
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS, open_shard
-from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard, current_sft_shard, discard_spools, pack_shard
+from dataprep_assets.pipelines.blend.sft.packing import (
+    build_sft_shard,
+    discard_spools,
+    find_current_sft_shard,
+    pack_shard,
+)
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, ChatFacts, PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, spool_source
 from dataprep_assets.stream.engine_certificate import load_certificate
@@ -43,7 +48,7 @@ from dataprep_assets.tokenization.chat.capabilities import Capabilities
 PACKED_SFT = "packed_sft"
 
 
-def sft_shards(
+def prepare_sft_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
 ) -> list[SftShard]:
     """Return the shards with these partition keys, ready to build.
@@ -54,11 +59,11 @@ def sft_shards(
     certificate, options = load_certificate(blend, store), blend.sft_options
     # build each dataset's plan once, because a plan renders and encodes conversations to test its template
     plans = {unit.name: build_chat_plan(blend, certificate, unit.dataset) for unit in plan.units}
-    pad_id = _pad_id(blend) if options.pad_to_multiple > 1 else None
+    pad_id = _find_pad_id(blend) if options.pad_to_multiple > 1 else None
     shards = []
     for partition in partitions:
         unit, planned_shard = plan.find_shard(partition)
-        parts = shard_parts(blend, store, plan, partition)
+        parts = load_shard_parts(blend, store, plan, partition)
         shards.append(
             SftShard(
                 artifact=blend.artifact(PACKED_SFT, partition),
@@ -84,7 +89,7 @@ def sft_shards(
     return shards
 
 
-def _pad_id(blend: BlendDeclaration) -> int:
+def _find_pad_id(blend: BlendDeclaration) -> int:
     """Return the id of EOS, with which sequences are padded because Megatron-Bridge recognizes padding by it.
 
     Raises ConfigError if the tokenizer has no EOS.
@@ -106,12 +111,12 @@ def build_chat_plan(blend: BlendDeclaration, certificate: Certificate, dataset: 
         certificate,
         load_declared_template(options, blend.required_tokenizer),
         **options.plan_settings(),
-        fields=conversation_fields(options, dataset),
+        fields=get_conversation_fields(options, dataset),
         bad_rows=blend.bad_records.policy,
         level=blend.prove.level,
         max_loss=blend.required_tokenizer.max_loss,
         names_keys=not blend.sensitive,
-        retractions=row_retractions(blend),
+        retractions=load_row_retractions(blend),
     )
 
 
@@ -164,7 +169,7 @@ def _build_job(shard: SftShard, verification: Verification) -> ShardJob:
         },
         last=lambda _: (pack_shard, (shard, verification)),
     )
-    return ShardJob(shard, (current_sft_shard, (shard, verification)), lambda _: pieces)
+    return ShardJob(shard, (find_current_sft_shard, (shard, verification)), lambda _: pieces)
 
 
 def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
@@ -215,7 +220,7 @@ PACKED_SFT_SHARDS = BlendShards(
     name=PACKED_SFT,
     description="Packed conversations of each shard: `input_ids`, `loss_mask`, `seq_start_id`.",
     kinds={"parquet", "huggingface"},
-    shards=sft_shards,
+    shards=prepare_sft_shards,
     build=build_packed_sft,
     checks=PACKED_SFT_CHECKS,
     open=open_shard,

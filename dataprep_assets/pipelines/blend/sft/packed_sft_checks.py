@@ -70,7 +70,7 @@ def ledger_balances(shard: OpenedShard) -> Finding:
     """
     ledger = require_ledger(shard.receipt)
     return build_verdict(
-        _ledger_defects(shard, ledger),
+        _find_ledger_defects(shard, ledger),
         f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'conversation')} and "
         f"{sum(ledger.dropped.values())} dropped, in total and per source.",
         REBUILD,
@@ -83,7 +83,7 @@ def ledger_balances(shard: OpenedShard) -> Finding:
     )
 
 
-def _ledger_defects(shard: OpenedShard, ledger: Ledger) -> Iterator[str]:
+def _find_ledger_defects(shard: OpenedShard, ledger: Ledger) -> Iterator[str]:
     """Yield a sentence for each count that differs between the ledger, the sources' facts and the quarantine."""
     name, sources = shard.name, shard.facts.sources
     yield from find_ledger_imbalance(shard.receipt)
@@ -283,7 +283,7 @@ def round_trip(shard: OpenedShard) -> Finding:
         defects += _find_differences(shard)
     is_exhaustive = shard.plan.level == EVERY_DOCUMENT
     if is_exhaustive and not defects:
-        defects += rebuild_differences(shard)
+        defects += find_rebuild_differences(shard)
     compared_count = sequences if is_exhaustive else min(shard.compared, len(origins))
     return build_verdict(
         [f"{name}: {d}" if not d.startswith(name) else d for d in defects],
@@ -293,7 +293,7 @@ def round_trip(shard: OpenedShard) -> Finding:
     )
 
 
-def rebuild_differences(opened_shard: OpenedShard) -> Iterator[str]:
+def find_rebuild_differences(opened_shard: OpenedShard) -> Iterator[str]:
     """Rebuild the shard from its sources; yield the differences in its rows, origins and quarantine."""
     if opened_shard.shard is None:
         raise ValueError("a shard must be rebuilt as a whole")
@@ -343,10 +343,10 @@ def _find_differences(shard: OpenedShard) -> Iterator[str]:
             yield f"{source.label}: row {row} is packed, but does not exist in the source"
     for ordinal in sorted(samples_by_source):
         yield f"{ORIGINS} lists source {ordinal}, which this shard does not have"
-    yield from _encoding_differences(shard, comparisons)
+    yield from _find_encoding_differences(shard, comparisons)
 
 
-def _encoding_differences(
+def _find_encoding_differences(
     shard: OpenedShard, samples: list[tuple[SampledSequence, str, RenderedConversation]]
 ) -> Iterator[str]:
     """Encode samples again, and a few of them also with the reference engine; yield differences from the packed ids.
@@ -361,10 +361,10 @@ def _encoding_differences(
         engine = reference
     reference_samples = [sample for sample in samples if sample[0].number in shard.by_reference]
     for encoder, encoder_samples in ((reference, reference_samples), (engine, samples)):
-        yield from _differences_by_encoder(shard, encoder, encoder_samples)
+        yield from _find_encoder_differences(shard, encoder, encoder_samples)
 
 
-def _differences_by_encoder(
+def _find_encoder_differences(
     shard: OpenedShard, encoder: ChatEncoder, samples: list[tuple[SampledSequence, str, RenderedConversation]]
 ) -> Iterator[str]:
     encoded = encoder.encode([rendered for *_, rendered in samples])
@@ -435,7 +435,7 @@ class _Comparison:
             return  # `round_trip` reports a row that is not a conversation
         answers = [m for m in conversation.messages if m["role"] == "assistant" and is_trained(m)]
         is_unprompted = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
-        stripped_answers = [_answer_text(message, str.strip) for message in answers]
+        stripped_answers = [_read_answer(message, str.strip) for message in answers]
         decoded_answers: list[_Answer | None] | None = None
         for start, stop in find_runs(sample.mask):
             labels = sample.tokens[start:stop]
@@ -445,7 +445,7 @@ class _Comparison:
                 # encode and decode the answers only if necessary, because it is slow, and most tokenizers do not
                 # change a text
                 decoded_answers = decoded_answers or [
-                    _answer_text(message, self._decode_encoded) for message in answers
+                    _read_answer(message, self._decode_encoded) for message in answers
                 ]
                 targets = decoded_answers
             if self._is_any(text, targets, is_cut, is_whole):
@@ -493,7 +493,7 @@ class _Comparison:
         return int(np.count_nonzero(labels == self._plan.stop.id)) > max(1, answers)
 
 
-def _answer_text(message: dict[str, Any], read_text: Callable[[str], str]) -> _Answer | None:
+def _read_answer(message: dict[str, Any], read_text: Callable[[str], str]) -> _Answer | None:
     """Return the text of a message, to which `read_text` is applied; None if a template may change the text."""
     texts = [message.get(key) for key in ("reasoning_content", "content")]
     if not all(text is None or isinstance(text, str) for text in texts):

@@ -38,7 +38,7 @@ from dataprep_assets.pipelines.blend.sft.shard import (
     SftShard,
 )
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
-from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, spool_artifact, spool_source
+from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, get_spool_artifact, spool_source
 from dataprep_assets.sources.readers.unreadable import budget_advice
 from dataprep_assets.stores.files import concatenate
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
@@ -75,7 +75,7 @@ def build_sft_shard(shard: SftShard, verification: Verification, fetch: Fetch | 
     Returns:
         The receipt, and whether the shard was reused.
     """
-    if (receipt := current_sft_shard(shard, verification)) is not None:
+    if (receipt := find_current_sft_shard(shard, verification)) is not None:
         return receipt, True
     fetch_missing(shard.sources, fetch)
     for source in shard.sources:
@@ -83,7 +83,7 @@ def build_sft_shard(shard: SftShard, verification: Verification, fetch: Fetch | 
     return pack_shard(shard, verification), False
 
 
-def current_sft_shard(shard: SftShard, verification: Verification) -> Receipt | None:
+def find_current_sft_shard(shard: SftShard, verification: Verification) -> Receipt | None:
     """Return the receipt of an up-to-date shard, and delete its spools; None if it must be built (a worker's task)."""
     if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
         discard_spools(shard)
@@ -92,7 +92,7 @@ def current_sft_shard(shard: SftShard, verification: Verification) -> Receipt | 
 
 def discard_spools(shard: SftShard) -> None:
     """Delete the spools of a shard, and files that killed runs left next to them."""
-    folders = [spool_artifact(shard.artifact, source.ordinal).directory(shard.scratch) for source in shard.sources]
+    folders = [get_spool_artifact(shard.artifact, source.ordinal).directory(shard.scratch) for source in shard.sources]
     sweep(folders)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)  # a reused shard has no spools
@@ -104,14 +104,14 @@ class _Packing:
     def __init__(self, shard: SftShard) -> None:
         self._shard = shard
         scratch = LocalArtifacts(shard.scratch)
-        artifacts = [spool_artifact(shard.artifact, source.ordinal) for source in shard.sources]
+        artifacts = [get_spool_artifact(shard.artifact, source.ordinal) for source in shard.sources]
         self._receipts = [scratch.require(artifact) for artifact in artifacts]
         self._facts = [SpoolFacts.from_receipt(receipt) for receipt in self._receipts]
         self._ledgers = [require_ledger(receipt) for receipt in self._receipts]
         self._folders = [scratch.directory(artifact) for artifact in artifacts]
         for source, receipt in zip(shard.sources, self._receipts, strict=True):
             # compare the keys, because a spool that was built with different settings must not be packed
-            if receipt.key != spool.spool_key(shard.plan, source):
+            if receipt.key != spool.compute_spool_key(shard.plan, source):
                 raise FormatError(
                     f"{receipt.artifact} {receipt.partition}: built with different settings. Run the dataset again"
                 )
@@ -123,7 +123,9 @@ class _Packing:
         ledger.balance(str(shard.artifact))
         self._check_budget(ledger)
         lengths = self._join_arrays(spool.LENGTHS, np.uint32).astype(np.int64)
-        bins = pack_items(self._row_tokens(lengths), plan.pack_size, shard.packing.algorithm, seed=shard.packing.seed)
+        bins = pack_items(
+            self._measure_sequences(lengths), plan.pack_size, shard.packing.algorithm, seed=shard.packing.seed
+        )
         if len(lengths):
             layout = lay_out_whole(bins, lengths)
             self._write_rows(staged, layout)
@@ -142,7 +144,7 @@ class _Packing:
             recipe=replace(shard, retracted=retracted).recipe,
         )
 
-    def _row_tokens(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _measure_sequences(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of positions in a row that each sequence fills, including padding."""
         multiple = self._shard.packing.pad_to_multiple
         return lengths if multiple == 1 else padded_lengths(lengths, multiple) - 1
@@ -188,7 +190,7 @@ class _Packing:
                 else {}
             ),
             certificate=plan.certificate,
-            sources=tuple(_source_facts(source, facts, row_ledger) for source, facts, row_ledger in parts),
+            sources=tuple(_build_source_facts(source, facts, row_ledger) for source, facts, row_ledger in parts),
         )
 
     def _join_arrays(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
@@ -244,7 +246,7 @@ class _Packing:
         return "not in the quarantine"
 
 
-def _source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -> PackedSourceFacts:
+def _build_source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -> PackedSourceFacts:
     return PackedSourceFacts(
         file=source.label,
         ordinal=source.ordinal,

@@ -14,8 +14,8 @@ from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.losses import dataset_name
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
+from dataprep_assets.pipelines.blend.losses import parse_dataset_name
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.sft.shard import ChatFacts
 from dataprep_assets.sources.readers.first_rows import ROWS, read_first_rows, sample_files
 from dataprep_assets.tokenization.chat.messages import (
@@ -45,7 +45,7 @@ def find_rows_remark(
         template: Text of the chat template, which may read keys of messages; empty if the text is unknown.
     """
     options, is_pairs = blend.chat_options, blend.stage == "pairs"
-    fields = conversation_fields(options, dataset)
+    fields = get_conversation_fields(options, dataset)
     forms: dict[Form, None] = {}
     unread, count = Counter[str](), 0
     with suppress(DataprepError, OSError):  # a different remark reports damaged files
@@ -88,7 +88,7 @@ def describe_rows(receipts: Iterable[Receipt]) -> Iterator[str]:
     forms: dict[str, dict[Form, None]] = {}
     unread: dict[str, Counter[str]] = {}
     for receipt in receipts:
-        facts, name = ChatFacts.from_receipt(receipt), dataset_name(receipt.partition)
+        facts, name = ChatFacts.from_receipt(receipt), parse_dataset_name(receipt.partition)
         forms.setdefault(name, {}).update(dict.fromkeys(source.form for source in facts.sources if source.form))
         unread.setdefault(name, Counter()).update(facts.unread_keys)
     names: dict[str, list[str]] = {}

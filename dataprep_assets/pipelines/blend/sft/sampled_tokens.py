@@ -32,7 +32,7 @@ def build_row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callabl
 
     The function encodes with the reference engine. Raises ConfigError or TokenizerError for an unusable template.
     """
-    return partial(_count_tokens_per_row, _plan(blend, dataset))
+    return partial(_count_tokens_per_row, _build_plan(blend, dataset))
 
 
 def build_refusal_function(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[dict[str, Any]], str | None]:
@@ -40,10 +40,10 @@ def build_refusal_function(blend: BlendDeclaration, dataset: BlendDataset) -> Ca
 
     Raises the errors of `build_row_counter`.
     """
-    return partial(_explain_refusal, _plan(blend, dataset), has_words=not blend.sensitive)
+    return partial(_explain_refusal, _build_plan(blend, dataset), has_words=not blend.sensitive)
 
 
-def _plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
+def _build_plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
     bundle = load_declared_tokenizer(blend.required_tokenizer)
     plan = build_chat_plan(blend, refuse_engine(bundle, "text", "tokenizers", "a preview"), dataset)
     load_tools(plan)  # raise the error for an unusable template before any row is read

@@ -17,7 +17,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
-from dataprep_assets.pipelines.blend.row_ids import current_retractions
+from dataprep_assets.pipelines.blend.row_ids import find_current_retractions
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.tokenization.chat.row_forms import Form
@@ -71,7 +71,7 @@ class ChatShard:
 
     def with_current_retractions(self) -> Self:
         """Return a copy of the shard with the listed ids that the existing shard has read."""
-        return replace(self, retracted=current_retractions(self.store, self.artifact, self.plan.retractions))
+        return replace(self, retracted=find_current_retractions(self.store, self.artifact, self.plan.retractions))
 
     @property
     def partition(self) -> str:
@@ -93,7 +93,7 @@ class ChatShard:
         """The named inputs and settings that determine the shard's bytes."""
         raise NotImplementedError
 
-    def recipe_of(self, version: int, settings: Mapping[str, Any], omitted: Container[str] = ()) -> Recipe:
+    def build_recipe(self, version: int, settings: Mapping[str, Any], omitted: Container[str] = ()) -> Recipe:
         """Return the recipe of a shard with additional `settings`, and without the `omitted` settings of its plan."""
         plan_settings = self.plan.key_parts()
         tokenizer, template = plan_settings.pop("tokenizer"), plan_settings.pop("template")
@@ -113,7 +113,7 @@ class ChatShard:
             sources={
                 "tokenizer": tokenizer,
                 "chat_template": template,
-                **{_source_name(source): source.sha256 for source in self.sources},
+                **{_format_source_name(source): source.sha256 for source in self.sources},
             },
         )
 
@@ -136,7 +136,7 @@ class SftShard(ChatShard):
         # add the setting only if it is set, so that other shards keep their keys
         if packing.pad_to_multiple > 1:
             settings |= {"pad_to_multiple": packing.pad_to_multiple, "pad_id": packing.pad_id}
-        return self.recipe_of(VERSION, settings)
+        return self.build_recipe(VERSION, settings)
 
     @property
     def scratch(self) -> Path:
@@ -144,7 +144,7 @@ class SftShard(ChatShard):
         return self.store.root / self.artifact.dataset / SPOOLS
 
 
-def _source_name(source: ChatSource) -> str:
+def _format_source_name(source: ChatSource) -> str:
     """Return the label of a source file; for a range of its rows, the label followed by the range."""
     is_complete = source.rows.first == 1 and source.rows.stop is None
     return source.label if is_complete else f"{source.label}[{source.rows.first}:{source.rows.stop}]"

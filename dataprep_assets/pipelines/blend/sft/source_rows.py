@@ -120,9 +120,9 @@ class SourceRows(Generic[R]):
             return
         self._first_bad = self._first_bad or describe_place(record)
         if self._plan.bad_rows == "fail" and record.reason not in self._chosen_reasons:
-            raise _bad_row_error(self.source.label, record, refusal)
+            raise _build_bad_row_error(self.source.label, record, refusal)
         self.dropped[record.reason] += 1
-        self.quarantine.append(_quarantine_line(self.source.label, record, refusal))
+        self.quarantine.append(_encode_quarantine_line(self.source.label, record, refusal))
 
     def _require_digest(self, sha256: str) -> None:
         source = self.source
@@ -150,7 +150,7 @@ class SourceRows(Generic[R]):
                 yield self._read_row(row, self._plan.fields, self._plan.choices)
 
 
-def _bad_row_error(label: str, record: BadRecord, refusal: Refusal | None) -> BadRecordError:
+def _build_bad_row_error(label: str, record: BadRecord, refusal: Refusal | None) -> BadRecordError:
     """Return the error for a bad row of the file `label`, which names the invalid message and has advice."""
     byte = f", byte {record.byte}" if record.byte >= 0 else ""
     message_note = "" if refusal is None or refusal.message is None else f", message {refusal.message}"
@@ -163,7 +163,7 @@ def _bad_row_error(label: str, record: BadRecord, refusal: Refusal | None) -> Ba
     )
 
 
-def _quarantine_line(label: str, record: BadRecord, refusal: Refusal | None) -> bytes:
+def _encode_quarantine_line(label: str, record: BadRecord, refusal: Refusal | None) -> bytes:
     """Return the line in the quarantine file for a dropped row of the source file `label`."""
     line = {
         "file": label,

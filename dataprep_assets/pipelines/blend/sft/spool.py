@@ -119,12 +119,12 @@ class _UncomparedPlan:
     value: ChatPlan = field(compare=False)
 
 
-def spool_artifact(shard: Artifact, ordinal: int) -> Artifact:
+def get_spool_artifact(shard: Artifact, ordinal: int) -> Artifact:
     """Return the artifact of the spool for a shard's source file."""
     return Artifact(dataset=shard.dataset, name="sft_spool", partition=f"{shard.partition}.{ordinal:08d}")
 
 
-def spool_key(plan: ChatPlan, source: ChatSource) -> str:
+def compute_spool_key(plan: ChatPlan, source: ChatSource) -> str:
     """Return the digest of everything that determines the bytes of a spool."""
     # cover the whole retraction list, because the listed rows of the file are known only after the spool is built
     return digest_value(
@@ -144,8 +144,8 @@ def spool_source(plan: ChatPlan, source: ChatSource, root: Path, shard: Artifact
         return _Spooling(plan, source, staged).run()
 
     recipe = Recipe(
-        artifact=spool_artifact(shard, source.ordinal),
-        key=spool_key(plan, source),
+        artifact=get_spool_artifact(shard, source.ordinal),
+        key=compute_spool_key(plan, source),
         version=VERSION,
         sources={
             source.label: source.sha256,
@@ -206,7 +206,7 @@ class _Spooling:
             tokens, conversations = self._tokens, self._conversations
             for start in range(0, len(block.rows), BATCH):
                 self._encode(block, start)
-            self._refuse_bad(block)
+            self._drop_bad_rows(block)
             now = time.process_time()
             report_work(
                 tokens=self._tokens - tokens,
@@ -216,7 +216,7 @@ class _Spooling:
             )
             bytes_before, cpu = reader.bytes_read, now
 
-    def _refuse_bad(self, block: RowBlock) -> None:
+    def _drop_bad_rows(self, block: RowBlock) -> None:
         self._rows += len(block.rows) + len(block.bad)
         self._blank += block.blank_lines
         for bad_row in block.bad:
@@ -267,7 +267,7 @@ class _Spooling:
         keeps_untrained = self._plan.choices.untrained == "kept"
         keep = fits & ((np.diff(offsets) > 0) if keeps_untrained else (per_sequence > 0))
         reasons = np.where(fits, EMPTY, TOO_LONG)
-        self._close_rows(block, indexes, counts, keep, reasons)
+        self._count_conversations(block, indexes, counts, keep, reasons)
         self._count_cuts(lengths[keep], new_lengths[keep])
         # number the sequences of each conversation, including dropped sequences
         sequence_numbers = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -287,7 +287,7 @@ class _Spooling:
         # count only sequences that `pack_size` shortens further than `max_doc_tokens`
         self._clamped += int(np.count_nonzero(new_lengths < np.minimum(lengths, max_tokens)))
 
-    def _close_rows(
+    def _count_conversations(
         self,
         block: RowBlock,
         indexes: list[int],

@@ -1,6 +1,6 @@
 """Remarks of `dataprep check` on a chat template, which is tested on invented conversations and on the first rows.
 
-Entry points: `template_remarks`, `find_lost_rows_remark`.
+Entry points: `find_template_remarks`, `find_lost_rows_remark`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, TokenizerError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.pairs.encoding import render_preference
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.sft.chat_plan import (
     ChatPlan,
     chat_plan,
@@ -42,7 +42,7 @@ _ROWS = 100
 
 
 @lru_cache(maxsize=4)
-def _plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | None:
+def _build_plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | None:
     """Return the plan of a template, and its tokenizer; None if a file of either would have to be downloaded.
 
     `options` and `tokenizer` are the declarations as JSON, which can be keys of the cache.
@@ -63,13 +63,13 @@ def _plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | No
     ), bundle
 
 
-def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, stage: str = "sft") -> Iterator[Remark]:
+def find_template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, stage: str = "sft") -> Iterator[Remark]:
     """Yield remarks on the template of `options` together with `tokenizer`, at the key `chat_template` of `stage`.
 
     A template or tokenizer that would have to be downloaded has no remarks.
     """
     try:
-        plan_and_bundle = _plan(options.model_dump_json(), tokenizer.model_dump_json())
+        plan_and_bundle = _build_plan(options.model_dump_json(), tokenizer.model_dump_json())
     except (ConfigError, TokenizerError) as error:
         yield Remark(keys=(stage, "chat_template"), sentence=str(error))
         return
@@ -90,7 +90,7 @@ def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, stage
         )
 
 
-def template_text(blend: BlendDeclaration) -> str:
+def load_template_text(blend: BlendDeclaration) -> str:
     """Return the text of a blend's template; empty if the template is not on this machine or is unusable."""
     options = blend.chat_options
     with suppress(DataprepError):  # a different remark reports the error
@@ -104,10 +104,12 @@ def find_lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths:
     options, is_pairs = blend.chat_options, blend.stage == "pairs"
     # other remarks report errors in the template or a file
     with suppress(DataprepError, OSError):
-        if (plan_and_bundle := _plan(options.model_dump_json(), blend.required_tokenizer.model_dump_json())) is None:
+        if (
+            plan_and_bundle := _build_plan(options.model_dump_json(), blend.required_tokenizer.model_dump_json())
+        ) is None:
             return None
         renderer = load_conversation_renderer(*plan_and_bundle, is_marked=not is_pairs)
-        fields = conversation_fields(options, dataset)
+        fields = get_conversation_fields(options, dataset)
         refusals: list[Refusal] = []
         rows = list(
             islice(read_first_rows(sample_files(paths), dataset.reading, as_json=options.choices.reads_json), _ROWS)

@@ -17,8 +17,8 @@ from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_fetches, shard_parts
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches, load_shard_parts
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.sft.chat_plan import load_conversation_renderer
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT, build_chat_plan
@@ -66,9 +66,9 @@ class UsedConversations:
         facts = PackedSftFacts.from_receipt(handle.receipt)
         if facts.empty:
             return
-        parts = shard_parts(blend, store, plan, partition)
+        parts = load_shard_parts(blend, store, plan, partition)
         if any(not part.path.exists() for part in parts):
-            fetch_missing(parts, shard_fetches(blend, plan, [partition])[partition])
+            fetch_missing(parts, build_shard_fetches(blend, plan, [partition])[partition])
         rows = list_used_rows(parse_origins(handle.read(ORIGINS), 3, f"{handle.artifact}/{ORIGINS}"))
         # load the template only if it left out messages other than those after the last answer
         is_rendered = bool(facts.conversations_cut.keys() - {AFTER_LAST})
@@ -90,7 +90,7 @@ class UsedConversations:
         conversation.
         """
         options = self._blend.sft_options
-        fields, choices = conversation_fields(options, self._plan.find_shard(partition)[0].dataset), options.choices
+        fields, choices = get_conversation_fields(options, self._plan.find_shard(partition)[0].dataset), options.choices
         is_strict = choices.inline_reasoning == "refuse"
         reader = part.read_rows(as_json=choices.reads_json)
         for block in reader:

@@ -142,7 +142,7 @@ class ConversationView(BlendView[PackedSplit]):
         if self.compare is not None:
             return self.compare(opened, split)
         assert self.read is not None, "a view of tokens"
-        return _sequence_differences(self.read(opened.directory, split), opened.store, split)
+        return _find_sequence_difference(self.read(opened.directory, split), opened.store, split)
 
     def describe(self, facts: ConversationViewFacts) -> tuple[str, Mapping[str, int]]:
         rows, sequences, in_loss = (sum(n.values()) for n in (facts.rows, facts.sequences, facts.trained_tokens))
@@ -159,7 +159,9 @@ class ConversationView(BlendView[PackedSplit]):
         return self.file(split.split, index, len(split.shards)), index
 
 
-def _sequence_differences(blocks: Iterator[LabeledTokens], store: ArtifactStore, split: PackedSplit) -> Iterator[str]:
+def _find_sequence_difference(
+    blocks: Iterator[LabeledTokens], store: ArtifactStore, split: PackedSplit
+) -> Iterator[str]:
     """Yield the first difference between a view's sequences and the packed rows; otherwise, a wrong number of tokens.
 
     The trained tokens are counted and compared with the facts of the shards.
@@ -172,7 +174,7 @@ def _sequence_differences(blocks: Iterator[LabeledTokens], store: ArtifactStore,
             in_loss += int((block.labels != UNTRAINED).sum())
             yield block
 
-    difference = find_first_difference(count_trained(), _packed_sequences(store, split))
+    difference = find_first_difference(count_trained(), _read_packed_sequences(store, split))
     if difference is not None:
         number, part = difference
         if part in ("fewer", "more"):
@@ -183,7 +185,7 @@ def _sequence_differences(blocks: Iterator[LabeledTokens], store: ArtifactStore,
         yield f"{split.split}: {count_of(in_loss, 'trained token')}, but the run has {split.total('trained_tokens')}"
 
 
-def _packed_sequences(store: ArtifactStore, split: PackedSplit) -> Iterator[LabeledTokens]:
+def _read_packed_sequences(store: ArtifactStore, split: PackedSplit) -> Iterator[LabeledTokens]:
     """Yield the packed sequences, with labels that are computed independently of the code that writes views."""
     for number in range(len(split.shards)):
         for rows in split.open(store, number):

@@ -21,7 +21,7 @@ from dataprep_assets.pipelines.blend.rl.chat_messages import (
     convert_to_response_input,
     convert_to_response_tool,
 )
-from dataprep_assets.pipelines.blend.rl.record_parts import RESPONSE_INPUT, RESPONSE_TOOLS, remove_paths, value_at
+from dataprep_assets.pipelines.blend.rl.record_parts import RESPONSE_INPUT, RESPONSE_TOOLS, find_value, remove_paths
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import read_lines
 from dataprep_assets.pipelines.blend.rl.shard import encode_line
 from dataprep_assets.pipelines.blend.rl.view import Record, RecordSplit, RecordView, RecordViewFacts
@@ -32,21 +32,21 @@ _PARAMS = "responses_create_params"
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 
 
-def _file_name(split: RecordSplit) -> str:
+def _format_file_name(split: RecordSplit) -> str:
     return f"{split.name}.jsonl"
 
 
 def _encode_line(record: Record) -> bytes:
     parts = record.parts
-    tools = parts.value(parts.tools)
+    tools = parts.get_value(parts.tools)
     flat_tools = [convert_to_response_tool(tool) for tool in tools] if isinstance(tools, list) else tools
     if parts.prompt == RESPONSE_INPUT and (tools is ABSENT_VALUE or is_equal(tools, flat_tools)):
         return record.line
     try:
         items = (
-            parts.value(parts.prompt)
+            parts.get_value(parts.prompt)
             if parts.prompt == RESPONSE_INPUT
-            else convert_to_response_input(parts.value(parts.prompt))
+            else convert_to_response_input(parts.get_value(parts.prompt))
         )
     except BadRecordError as error:
         raise record.refuse(error) from None
@@ -60,9 +60,9 @@ def _encode_line(record: Record) -> bytes:
 
 def _write_view(splits: Sequence[RecordSplit], view: BlendViewWriter) -> None:
     for split in splits:
-        target = view.target / _file_name(split)
+        target = view.target / _format_file_name(split)
         plain = all(not shard.file.record.path.endswith(".zst") for shard in split.shards)
-        if plain and all(_encode_line(record) is record.line for record in split.records(view.store)):
+        if plain and all(_encode_line(record) is record.line for record in split.read_records(view.store)):
             # remove a file that a killed run left behind, because a join must create a new file
             target.unlink(missing_ok=True)
             run_file = FileRef(split.run, view.store.require(split.run).file(split.run_file))
@@ -71,24 +71,24 @@ def _write_view(splits: Sequence[RecordSplit], view: BlendViewWriter) -> None:
             continue
         if not target.exists():
             with create_durably(target) as file:
-                file.writelines(map(_encode_line, split.records(view.store)))
+                file.writelines(map(_encode_line, split.read_records(view.store)))
         view.digests[target.name] = sha256_file(target)
 
 
 def _read_split(directory: Path, split: RecordSplit) -> Iterator[bytes]:
-    return read_lines(directory / _file_name(split))
+    return read_lines(directory / _format_file_name(split))
 
 
 def _find_difference(line: bytes, record: Record) -> str | None:
     """Return the name of the part in which a line differs from its record; None if they have the same values."""
     row, parts = orjson.loads(line), record.parts
-    prompt, items = parts.value(parts.prompt), value_at(row, RESPONSE_INPUT)
+    prompt, items = parts.get_value(parts.prompt), find_value(row, RESPONSE_INPUT)
     if parts.prompt == RESPONSE_INPUT:
         if not is_equal(items, prompt):
             return "the prompt"
     elif not is_equal(_join_calls(convert_to_chat_messages(items)), _join_calls(convert_to_chat_messages(prompt))):
         return "the prompt"
-    tools, flat = parts.value(parts.tools), value_at(row, RESPONSE_TOOLS)
+    tools, flat = parts.get_value(parts.tools), find_value(row, RESPONSE_TOOLS)
     if not is_equal(tools if not isinstance(tools, list) else [convert_to_response_tool(tool) for tool in tools], flat):
         return "the tools"
     moved_paths = [path for path in (parts.prompt, parts.tools) if path is not None]
@@ -106,21 +106,21 @@ def _join_calls(messages: list[dict[str, Any]]) -> list[tuple[str, str, Any, Any
 
 def _find_defects(directory: Path, _: Receipt, splits: Sequence[RecordSplit], __: ArtifactStore) -> Iterator[str]:
     for split in splits:
-        for number, line in enumerate(read_lines(directory / _file_name(split)), 1):
+        for number, line in enumerate(read_lines(directory / _format_file_name(split)), 1):
             if (defect := _find_row_defect(orjson.loads(line))) is not None:
                 # report the line, because NeMo-Gym would skip it without an error
-                yield f"{directory / _file_name(split)}: line {number}: {defect}"
+                yield f"{directory / _format_file_name(split)}: line {number}: {defect}"
                 return
 
 
 def _find_row_defect(row: Any) -> str | None:
-    items = value_at(row, RESPONSE_INPUT)
+    items = find_value(row, RESPONSE_INPUT)
     if not isinstance(items, str | list) or not items:
         return "`responses_create_params.input` must be a string or a list of items"
     for item in items if isinstance(items, list) else ():
         if not isinstance(item, dict) or ("type" not in item and item.get("role") not in _ROLES):
             return f"an item needs a `type`, or one of the roles {', '.join(sorted(_ROLES))}"
-    tools = value_at(row, RESPONSE_TOOLS)
+    tools = find_value(row, RESPONSE_TOOLS)
     for tool in tools if isinstance(tools, list) else ():
         if not isinstance(tool, dict) or (tool.get("type") == "function" and not isinstance(tool.get("name"), str)):
             return "a tool must be an object, and a function must have a `name`"
@@ -143,7 +143,7 @@ VIEW = RecordView(
     kinds=frozenset({"json"}),
     settings=("record_locations",),
     columns={_PARAMS: "object"},
-    files=lambda split: [_file_name(split)],
+    files=lambda split: [_format_file_name(split)],
     write=_write_view,
     read=_read_split,
     difference=_find_difference,

@@ -5,7 +5,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.formats.sft_rows import split_name
-from dataprep_assets.pipelines.blend.rl.record_columns import ParquetRecords, RecordColumns, SharedValues, parquet_view
+from dataprep_assets.pipelines.blend.rl.record_columns import (
+    ParquetRecords,
+    RecordColumns,
+    SharedValues,
+    build_parquet_view,
+)
 from dataprep_assets.pipelines.blend.rl.view import Record, RecordViewFacts
 
 if TYPE_CHECKING:
@@ -19,7 +24,7 @@ _KWARGS = ("need_tools_kwargs", "tools_kwargs", "interaction_kwargs")
 def _build_schema(columns: RecordColumns) -> "pa.Schema":
     import pyarrow as pa
 
-    types = columns.schema_fields()
+    types = columns.build_schema_fields()
     extra = [
         ("index", pa.int64()),
         ("split", pa.string()),
@@ -67,7 +72,7 @@ def _build_row(values: SharedValues, record: Record, split: str) -> dict[str, An
     }
 
 
-def _shared_values(row: Mapping[str, Any]) -> SharedValues:
+def _extract_shared_values(row: Mapping[str, Any]) -> SharedValues:
     extra = row["extra_info"]
     return SharedValues(
         prompt=row["prompt"],
@@ -83,8 +88,8 @@ def _shared_values(row: Mapping[str, Any]) -> SharedValues:
 def _compare_values(row: Mapping[str, Any], record: Record) -> dict[str, tuple[Any, Any]]:
     parts = record.parts
     return {
-        "data_source": (row["data_source"], parts.text("data_source") or record.dataset),
-        "ability": (row["ability"], parts.text("ability") or ""),
+        "data_source": (row["data_source"], parts.get_text("data_source") or record.dataset),
+        "ability": (row["ability"], parts.get_text("ability") or ""),
         "reward_model.style": (row["reward_model"]["style"], _choose_style(record)),
         "extra_info.index": (row["extra_info"]["index"], record.number),
     }
@@ -100,7 +105,7 @@ def _format_trainer_lines(where: str, facts: RecordViewFacts) -> Iterator[str]:
     yield f"verl: {' '.join(settings) or where}"
 
 
-VIEW = parquet_view(
+VIEW = build_parquet_view(
     "verl",
     "Parquet with prompt, data source, reward model and extra information, for verl's `RLHFDataset`.",
     ParquetRecords(
@@ -108,7 +113,7 @@ VIEW = parquet_view(
         values=tuple(("extra_info", name) for name in _KWARGS),
         schema=_build_schema,
         row=_build_row,
-        shared=_shared_values,
+        shared=_extract_shared_values,
         compare=_compare_values,
     ),
     columns={

@@ -37,19 +37,19 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
     conversations = UsedConversations(view.blend, view.store)
     shards = [(split, number) for split in splits for number in range(len(split.shards))]
 
-    def part(split: PackedSplit, number: int) -> Path:
+    def get_part_path(split: PackedSplit, number: int) -> Path:
         return view.target / _PARTS / f"{split.split}-{number:05d}.jsonl"
 
     def write_lines(split: PackedSplit, number: int) -> message_rows.Keys:
         # a file with its final name is complete, because it depends only on its own shard
-        if (path := part(split, number)).exists():
+        if (path := get_part_path(split, number)).exists():
             return message_rows.keys_of(path)
         return message_rows.write_lines(path, map(_build_row, conversations.read(split.shards[number].partition)))
 
     def write_parquet(split: PackedSplit, number: int) -> str:
         path = view.target / _list_file_names(split)[number]
         if not path.exists():
-            message_rows.write_parquet(path, message_rows.read_lines(part(split, number)), schema)
+            message_rows.write_parquet(path, message_rows.read_lines(get_part_path(split, number)), schema)
         return sha256_file(path)
 
     with ThreadPoolExecutor(view.threads) as pool:
@@ -64,13 +64,13 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
     for split in splits:
         lines = view.target / message_rows.lines_name(split.split)
         lines.unlink(missing_ok=True)  # a killed run may have left an incomplete file
-        concatenate([part(split, number) for number in range(len(split.shards))], lines)
+        concatenate([get_part_path(split, number) for number in range(len(split.shards))], lines)
         view.digests[lines.name] = sha256_file(lines)
     by_split = {split.split: {name: view.digests[name] for name in _list_file_names(split)} for split in splits}
     with create_durably(view.target / message_rows.CARD) as file:
         file.write(message_rows.card(by_split, view.blend.dataset))
     for split, number in shards:
-        part(split, number).unlink()
+        get_part_path(split, number).unlink()
     (view.target / _PARTS).rmdir()
 
 
@@ -114,12 +114,12 @@ def _find_difference(used: UsedConversation, row: dict[str, Any]) -> str:
     for number, (row_message, message) in enumerate(zip(row["messages"], conversation.messages, strict=True)):
         calls = [call.get("function", call) for call in message.get("tool_calls", ())]
         row_calls = [call["function"] for call in row_message.get("tool_calls", ())]
-        if calls != row_calls or _comparable_message(row_message) != _comparable_message(message):
+        if calls != row_calls or _remove_functions(row_message) != _remove_functions(message):
             return f"message {number}"
     return ""
 
 
-def _comparable_message(message: dict[str, Any]) -> dict[str, Any]:
+def _remove_functions(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message without the functions and types of its calls.
 
     Functions are compared separately, and the view may have added a missing type.

@@ -23,11 +23,11 @@ _SETTINGS = "olmo_sft.json"
 """File with the settings that OLMo-core needs to read the other files, as a JSON object."""
 
 
-def _part_paths(directory: Path, split: PackedSplit, number: int) -> list[Path]:
+def _list_part_paths(directory: Path, split: PackedSplit, number: int) -> list[Path]:
     return [directory / name for name in olmo_sft.part_names(split.split, number)]
 
 
-def _special_ids(bundle: TokenizerBundle) -> list[int]:
+def _list_special_ids(bundle: TokenizerBundle) -> list[int]:
     """Return the ids of the special tokens: EOS first, then padding, then all others in the tokenizer's order."""
     ids = {token.content: token.id for token in bundle.special_tokens}
     own_ids = [ids[name] for key in ("eos_token", "pad_token") if (name := bundle.configured(key)) in ids]
@@ -37,7 +37,7 @@ def _special_ids(bundle: TokenizerBundle) -> list[int]:
 def _choose_settings(splits: Sequence[PackedSplit], view: BlendViewWriter) -> dict[str, int]:
     """Read all sequences; return the settings, including a boundary token that fits them."""
     bundle = load_declared_tokenizer(view.blend.required_tokenizer)
-    ids = _special_ids(bundle)
+    ids = _list_special_ids(bundle)
     scan = olmo_sft.BoundaryScan(ids)
     for split in splits:
         for number in range(len(split.shards)):
@@ -67,7 +67,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
     boundary, vocab_size = _read_boundary(settings), settings["vocab_size"]
 
     def write(split: PackedSplit, number: int) -> list[str]:
-        paths = _part_paths(view.target, split, number)
+        paths = _list_part_paths(view.target, split, number)
         # reuse the files of a killed run, because the same key means the same sequences and therefore settings
         if not all(path.exists() for path in paths):
             olmo_sft.write_part(paths, split.open(view.store, number), boundary, vocab_size)
@@ -85,7 +85,7 @@ def _read_split(directory: Path, split: PackedSplit) -> Iterator[LabeledTokens]:
     settings = load_untrusted_json((directory / _SETTINGS).read_bytes())
     for number in range(len(split.shards)):
         yield from olmo_sft.read_part(
-            _part_paths(directory, split, number), _read_boundary(settings), settings["vocab_size"]
+            _list_part_paths(directory, split, number), _read_boundary(settings), settings["vocab_size"]
         )
 
 
@@ -101,7 +101,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
         for number in range(len(split.shards)):
             names.update(olmo_sft.part_names(split.split, number))
             yield from olmo_sft.part_defects(
-                _part_paths(directory, split, number),
+                _list_part_paths(directory, split, number),
                 _read_boundary(settings),
                 settings["vocab_size"],
                 settings["longest"],

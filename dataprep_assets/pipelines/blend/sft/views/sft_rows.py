@@ -72,7 +72,7 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     yield f"SkyRL: pretokenized_dataset_paths: [{train_folder}]"
 
 
-def rows_view(
+def build_rows_view(
     name: str, description: str, *, about: str, is_packed: bool, trainer: Callable[..., Iterator[str]]
 ) -> ConversationView:
     """Return a view that writes a `datasets` folder of sequences or packed rows; `about` is a text for its card."""
@@ -90,7 +90,7 @@ def rows_view(
     )
 
 
-VIEW = rows_view(
+VIEW = build_rows_view(
     "sft_rows",
     "A `datasets` folder, one sequence per row, with labels, for Hugging Face trainers such as TRL.",
     about=_ABOUT,

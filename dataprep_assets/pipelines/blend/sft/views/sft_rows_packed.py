@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dataprep_assets.formats import sft_rows
 from dataprep_assets.pipelines.blend.sft.view import ConversationViewFacts
-from dataprep_assets.pipelines.blend.sft.views.sft_rows import rows_view
+from dataprep_assets.pipelines.blend.sft.views.sft_rows import build_rows_view
 
 _ABOUT = "Token ids and labels of conversations, several per row. `seq_lengths` has the length of each sequence."
 
@@ -17,7 +17,7 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     yield f"TRL, unsloth: train_dataset=load_from_disk({where!r})[{split!r}], args=SFTConfig({settings})"
 
 
-VIEW = rows_view(
+VIEW = build_rows_view(
     "sft_rows_packed",
     "A `datasets` folder of packed rows with labels and sequence lengths, for TRL with `padding_free`.",
     about=_ABOUT,
