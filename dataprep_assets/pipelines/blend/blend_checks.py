@@ -394,7 +394,7 @@ def rows_read_once(run: OpenedRun) -> Finding:
 
 
 def blend_run_intact(run: OpenedRun) -> Finding:
-    """Check that the run's files match its receipt, belong to the current plan, and equal those of a new layout."""
+    """Check that the run's files match its receipt, belong to the current plan, and equal the files of a new layout."""
     directory, receipt, plan = run.directory, run.receipt, run.plan
     defects = [f"{run.name}: {defect}" for defect in find_damage(directory, receipt, "full")]
     defects += find_contradicted_claims(run.blend, run.store, plan, run.finished, directory, receipt)

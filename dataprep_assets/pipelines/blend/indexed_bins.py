@@ -1,6 +1,6 @@
 """Artifact `<dataset>/indexed_bins`, one partition per shard: Megatron's `.bin` and `.idx` files of a blend.
 
-A shard is a canonical token stream, built like those of the corpus pipeline (`corpus/token_bins.py`). Its `tokens.bin`
+A shard is a canonical token stream, built like a corpus pipeline's shard (`corpus/token_bins.py`). Its `tokens.bin`
 is Megatron's `.bin` file, and `tokens.idx` is derived from the same document ends. Megatron reads both by the prefix
 `<directory>/tokens`.
 """

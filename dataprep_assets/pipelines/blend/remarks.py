@@ -49,7 +49,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 _FOOTERS = 256
 """Maximum number of Parquet files to open per dataset."""
 _FEW = 100
-"""Number of rows per file whose fields are compared with those of the other files."""
+"""Number of rows per file whose fields are compared with the fields of the other files."""
 
 
 def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:

@@ -88,7 +88,7 @@ def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Relea
             for prefix, shards in objects.items()
         },
     )
-    # run cheap checks first, because terabytes may have to be read for the digests
+    # run cheap checks first, because the digests may require reading terabytes
     all_shards = [shard for shards in release.shards.values() for shard in shards]
     if defects := [line for shard in all_shards for line in find_read_defects(location, release, shard)]:
         raise IntegrityError(

@@ -486,7 +486,7 @@ SPLIT_CHECKS = (
 
 
 def build_check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
-    """Return the groups of checks: those of the shards, and those of the splits."""
+    """Return the two groups of checks: checks of the shards, and checks of the splits."""
     shard_checks = PartitionChecks(
         checks=SHARD_CHECKS,
         planned=partial(_plan_shards, release),

@@ -67,7 +67,7 @@ def build_pairs(
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are out of date, with one task per shard. The arguments are those of `build_rl_shards`."""
+    """Build the shards that are out of date, with one task per shard; `build_rl_shards` explains the arguments."""
     jobs = whole_shard_jobs(shards, build_pairs_shard, verification, fetches)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 

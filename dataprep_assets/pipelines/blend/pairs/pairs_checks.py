@@ -372,7 +372,7 @@ def prompts_shared(shard: OpenedPairs) -> Finding:
 
 
 def rendering_matches(shard: OpenedPairs) -> Finding:
-    """Check that the ids of each side of the sampled rows equal those of a second rendering."""
+    """Check that the ids of each side of the sampled rows equal the ids of a second rendering."""
     rendering, compared_count, skipped_count, defects = _SecondRendering(shard), 0, 0, list[str]()
     for number, row in shard.scan.samples.items():
         if (sides := rendering.encode_sides(row)) is None:

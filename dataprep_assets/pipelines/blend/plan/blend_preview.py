@@ -420,7 +420,7 @@ def _build_facts(plan: BlendPlan, previews: Sequence[SourcePreview], faults: Map
         shards=sum(source.shards for source in previews),
         bytes_to_fetch=sum(source.bytes_to_fetch for source in previews),
         disk_bytes=sum(source.disk_bytes for source in previews),
-        # omit empty faults, so that receipts without faults equal those of earlier versions
+        # omit empty faults, so that receipts without faults equal the receipts of earlier versions
         **{"faults": dict(faults)} if faults else {},
     )
 

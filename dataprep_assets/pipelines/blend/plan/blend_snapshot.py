@@ -157,7 +157,7 @@ def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Se
 
 
 def _build_expected_line(entry: ManifestEntry, known_line: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the expected line of a file. If the plan has no digest, use that of `known_line`, an existing line."""
+    """Return the expected line of a file. If the plan has no digest, use the digest in `known_line`."""
     if entry.sha256 is not None or known_line is None:
         return _build_line(entry, entry.sha256 or "")
     return _build_line(entry, known_line["sha256"])

@@ -47,7 +47,7 @@ def find_field_option(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[s
 
 
 def get_conversation_fields(options: SftOptions, dataset: BlendDataset) -> ConversationFields:
-    """Return the fields of a conversation in a dataset's rows; the dataset's own keys override those of `options`."""
+    """Return the fields of a conversation in a dataset's rows; the dataset's own keys override the `options`."""
     return ConversationFields(
         messages=dataset.messages_field or options.messages_field,
         tools=dataset.tools_field or options.tools_field,

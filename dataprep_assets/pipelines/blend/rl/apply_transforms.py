@@ -17,7 +17,7 @@ LEFT_OUT_BY = "left_out_by_"
 NO_PROMPT = "no_prompt"
 """Drop reason for a bad record without a prompt."""
 NO_PREFERENCE = "no_preference"
-"""Drop reason for a pair of answers that are equal, or of which one is empty."""
+"""Drop reason for a pair of answers if they are equal or one is empty."""
 BAD_PLACEHOLDER = "bad_placeholder"
 """Drop reason for a record with a malformed placeholder."""
 
@@ -94,7 +94,7 @@ def _is_empty(answer: Any) -> bool:
         return not answer.strip()
     if isinstance(answer, dict):
         return "content" in answer and not answer.get("tool_calls") and _is_empty(answer["content"])
-    # a list has messages or parts of a message, all of which must be empty
+    # a list has messages or parts of a message, and is empty if all of these are empty
     return answer is None or (isinstance(answer, list) and all(map(_is_empty, answer)))
 
 

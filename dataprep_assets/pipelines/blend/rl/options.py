@@ -1,6 +1,6 @@
 """The options of stage `rl`, and the resulting rules for records.
 
-The preset `like` chooses between the rules of this project and those of Nemotron's data_prep, where they differ.
+The preset `like` chooses between this project's rules and the different rules of Nemotron's data_prep.
 docs/formats/rl-jsonl.md#differences-from-the-original explains each difference.
 """
 

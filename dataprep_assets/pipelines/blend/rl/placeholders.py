@@ -2,7 +2,7 @@
 
 NVIDIA's RL blends omit the questions of DAPO-Math-17k and Skywork-OR1. Instead, the records have an `_hf_placeholder`
 with the number of the source row and the template around the question. Row numbers are valid for only one revision, so
-a hub source must be pinned to a commit. The rules are those of Nemotron's `utils/hf_placeholder.py`
+a hub source must be pinned to a commit. The rules are the same as in Nemotron's `utils/hf_placeholder.py`
 (docs/formats/rl-jsonl.md#placeholders).
 """
 

@@ -295,9 +295,9 @@ class _Spooling:
         keep: NDArray[np.bool_],
         reasons: NDArray[np.str_],
     ) -> None:
-        """Count the conversations of a batch. A conversation without a kept sequence is dropped.
+        """Count the conversations of a batch.
 
-        Its reason is that of its first sequence.
+        A conversation without a kept sequence is dropped, for the same reason as its first sequence.
         """
         # fast path, because most batches lose no sequence and need no loop over rows
         if keep.all() and (counts > 0).all():

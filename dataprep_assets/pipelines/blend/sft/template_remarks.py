@@ -43,7 +43,7 @@ _ROWS = 100
 
 @lru_cache(maxsize=4)
 def _build_plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | None:
-    """Return the plan of a template, and its tokenizer; None if a file of either would have to be downloaded.
+    """Return the plan of a template, and its tokenizer; None if a file of either is not on this machine.
 
     `options` and `tokenizer` are the declarations as JSON, which can be keys of the cache.
     """
@@ -66,7 +66,7 @@ def _build_plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle
 def find_template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, stage: str = "sft") -> Iterator[Remark]:
     """Yield remarks on the template of `options` together with `tokenizer`, at the key `chat_template` of `stage`.
 
-    A template or tokenizer that would have to be downloaded has no remarks.
+    If the template or the tokenizer is not on this machine, there are no remarks.
     """
     try:
         plan_and_bundle = _build_plan(options.model_dump_json(), tokenizer.model_dump_json())
