@@ -219,7 +219,7 @@ def build_blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> Artifa
     """Return the spec of the finished blend run.
 
     Args:
-        blend: The dataset.
+        blend: The declaration.
         shards: Spec of the shards that the run consists of.
     """
     return ArtifactSpec(

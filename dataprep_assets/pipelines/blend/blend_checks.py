@@ -89,7 +89,7 @@ class OpenedRun(OpenedArtifact):
         return dict(zip(partitions, self.store.receipts([shard.artifact for shard in self.shards]), strict=True))
 
     def describe_shared_content(self) -> list[str]:
-        """Return a sentence for each pair of the run's splits with shared content."""
+        """Return a sentence about the amount of shared content for each pair of the run's splits that share content."""
         artifacts = {str(shard.artifact.partition): shard.artifact for shard in self.shards}
         splits = {
             split: [(self.store.local(artifacts[p]), self.store.require(artifacts[p])) for p in names]
@@ -103,7 +103,7 @@ _NOUNS: Mapping[Stage, str] = {"pretrain": "document", "sft": "sequence", "pairs
 
 
 def describe_shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Receipt]]]) -> list[str]:
-    """Return a sentence for each pair of splits with shared content, which includes the amount.
+    """Return a sentence about the amount of shared content for each pair of splits that share content.
 
     `splits` contains the directory and receipt of every shard that a split uses. If only one split has shards, nothing
     is read.
@@ -286,7 +286,7 @@ def _compute_share(amounts: dict[str, int], name: str) -> float:
 
 
 def _replace_infinity(epochs: float) -> float:
-    return round(epochs, 4) if isfinite(epochs) else 0.0  # infinite if no data is left to read
+    return round(epochs, 4) if isfinite(epochs) else 0.0  # the epochs are infinite if no data is left to read
 
 
 def _describe_row(blend: BlendDeclaration, row: Row) -> str:

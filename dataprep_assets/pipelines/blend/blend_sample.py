@@ -60,7 +60,7 @@ def _read_texts(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry
 
 
 def find_row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
-    """Yield the texts of a `row` of the dataset `unit` that a build tokenizes: its text, or those in its messages."""
+    """Yield the texts in a `row` of the dataset `unit` that a build tokenizes: a document, or texts of messages."""
     if blend.stage == "pretrain":
         yield from _find_strings(value_at(row, unit.dataset.text_field))
         return

@@ -139,7 +139,7 @@ class Unit:
 
     @property
     def home(self) -> str:
-        """The split that its shards belong to, unless shards are held out."""
+        """The split to which the dataset's shards belong, unless shards are held out."""
         return self.split or "train"
 
 
@@ -203,7 +203,7 @@ class DataBlend(_AnnotatedPart):
         longest = (
             max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
         )
-        if longest > _MAX_DATASETS:  # limited, because every invalid dataset would be reported
+        if longest > _MAX_DATASETS:  # limit the number, because every invalid dataset is reported
             raise ConfigError(
                 f"blend: {path}: not a blend file: lists {longest:,} datasets, but at most {_MAX_DATASETS:,} are "
                 "allowed"

@@ -33,7 +33,7 @@ class ShardToBuild(Protocol):
 
     @property
     def key(self) -> str:
-        """Digest of everything that decides the shard's bytes."""
+        """Digest of everything that determines the shard's bytes."""
         ...
 
     @property
@@ -53,17 +53,17 @@ class FinishedShard:
 
     @property
     def ledger(self) -> Ledger:
-        """Ledger of the shard."""
+        """Ledger of the shard; empty if the receipt has none."""
         return self.receipt.ledger or Ledger()
 
     @property
     def tokens(self) -> int:
-        """Tokens written; 0 for RL."""
+        """Number of tokens in the shard; 0 for RL."""
         return self.ledger.tokens
 
     @property
     def rows(self) -> int:
-        """Rows of the shard's output (`losses.count_output_rows`)."""
+        """Number of rows in the shard's output (see `losses.count_output_rows`)."""
         return count_output_rows(self.receipt)
 
     @property

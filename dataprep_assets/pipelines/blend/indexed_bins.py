@@ -90,7 +90,7 @@ def _find_index_defects(directory: Path, receipt: Receipt, index: megatron.Megat
 
 
 def document_boundaries_valid(shard: OpenedTokens) -> Finding:
-    """Check that every document begins and ends with the configured tokens, without doubled tokens."""
+    """Check that every document begins and ends with the configured tokens, each exactly once."""
     return boundaries_match(shard.directory, shard.receipt, shard.recipe, _REBUILD)
 
 

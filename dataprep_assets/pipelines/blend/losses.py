@@ -1,6 +1,6 @@
 """Losses of a blend: rows, parts of sequences, and whole shards.
 
-Entry points: `find_shard_losses`, `find_unused_rows`; `describe_missing_data`, for a dataset that lost everything.
+Entry points: `find_shard_losses`, `find_unused_rows`; `describe_missing_data`, for a dataset without remaining data.
 """
 
 from collections import Counter
@@ -27,10 +27,10 @@ def count_output_rows(receipt: Receipt) -> int:
 
 
 def describe_by_file(files: Mapping[str, Mapping[str, int]]) -> str:
-    """Describe counts by reason and file; of each reason's files, only those with the largest counts are listed.
+    """Return a text with counts by reason and file. For each reason, only files with the largest counts are listed.
 
     Args:
-        files: Reason → file → number of its rows.
+        files: Number of rows by reason and file.
     """
     phrases: list[str] = []
     for reason, counts in sorted(files.items(), key=lambda pair: (-sum(pair[1].values()), pair[0])):
@@ -63,7 +63,7 @@ def find_shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> I
 
 
 def _find_field_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
-    """Yield the fields that transforms left out of the records, with the number of records that had each.
+    """Yield the fields that transforms left out of the records, with the number of records that had the field.
 
     These losses have no total (`of` is 0), because a record may lose several fields.
     """

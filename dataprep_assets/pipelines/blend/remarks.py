@@ -185,7 +185,7 @@ def _find_excluded_file_remarks(
 def _find_stray_remarks(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
-    """Yield a remark on a file whose records share no field with the other files, since RL accepts any JSON object."""
+    """Yield a remark on a file whose records share no field with the other files. RL accepts any JSON object."""
     fields_of_files = list[tuple[int, Path, frozenset[str]]]()
     with suppress(DataprepError, OSError):  # a different remark reports damaged files
         for path in sample_files(paths):

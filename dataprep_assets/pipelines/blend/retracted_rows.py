@@ -27,7 +27,7 @@ from dataprep_assets.tokenization.document_ids import RowIds
 MAX_SAMPLED = 8
 """Maximum number of rows per source file whose ids are computed again."""
 ABOUT = "No removed row is left (checked by the rows' ids, and by computing a sample of them again)."
-"""Description of the check."""
+"""Description of the check that no retracted row is left."""
 
 
 @fail_on_errors

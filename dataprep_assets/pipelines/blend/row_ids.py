@@ -92,7 +92,7 @@ class ReadRows:
     """The ids of the rows that a build reads, in the order of reading."""
 
     def __init__(self, retractions: RowRetractions) -> None:
-        """Begin without rows. The rows may be from several files."""
+        """Start with no rows. The rows may be from several files."""
         self._ids, self._listed = retractions.ids, frozenset(retractions.hashes.tolist())
         # use arrays instead of lists, because a shard may have millions of rows
         self._ordinals, self._rows, self._hashes = array("q"), array("q"), array("Q")

@@ -1,4 +1,4 @@
-"""Shards of a blend, whose artifact spec is the same function for all stages."""
+"""The shards of a blend: their kind for each stage, and the spec of the artifact that contains them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The declaration of a release: a tokenized corpus, the settings of its npy shards, and the location of publication.
+"""The declaration of a release: a tokenized corpus, the settings of its npy shards, and where they are published.
 
 It is the schema of `type: dataprep_assets.components.ShardRelease`: all keys of a tokenized corpus, and `release`.
 """

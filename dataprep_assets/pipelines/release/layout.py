@@ -25,7 +25,7 @@ from dataprep_assets.stream.token_shard import TokenBinsFacts, required_separato
 class ShardCut:
     """Content of a shard: tokens `[start, stop)` of its split's stream, followed by `padding` separators.
 
-    `dropped` is the number of tokens after the split's last shard that are in no shard; it is 0 for other shards.
+    For the split's last shard, `dropped` is the number of following tokens that are in no shard. It is 0 for others.
     """
 
     index: int

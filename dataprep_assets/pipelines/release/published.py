@@ -50,7 +50,7 @@ class Inventory:
 
 
 def compare_with_release(place: ReleaseLocation, release: Release) -> Inventory:
-    """Compare a store with a release without changing the store, so also for dry runs.
+    """Return the differences between a store and a release. The store is not changed.
 
     An object is read only if no digest was recorded at its upload.
     """

@@ -37,7 +37,7 @@ def get_manifest_key(split: str) -> str:
 
 
 def format_split_path(key: str, suffix: str) -> str:
-    """Return the file of a split in a run, given its key in the manifest."""
+    """Return the path of a split's file in a run, by the split's key in the manifest."""
     return f"splits/{key}{suffix}"
 
 

@@ -87,7 +87,7 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
 
 
 def describe_pairs(receipts: Iterable[Receipt]) -> str:
-    """Return the line with the numbers of pairs and of tokens, and the share of pairs whose chosen answer is longer."""
+    """Return a line with the numbers of pairs and of tokens, and the share of pairs whose chosen answer is longer."""
     shards = [PairsFacts.from_receipt(receipt) for receipt in receipts]
     rows, labeled, longer = (sum(getattr(s, name) for s in shards) for name in ("pairs", "labeled", "chosen_longer"))
     tokens = {

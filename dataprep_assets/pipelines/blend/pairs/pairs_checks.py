@@ -164,7 +164,7 @@ def _count_row(scan: _Scan, row: PreferenceRow) -> None:
 
 
 def _find_defects(row: PreferenceRow, max_length: int) -> Iterator[str]:
-    """Yield the defects of a row: an empty part, an invalid mask, an answer of another role, or too many tokens."""
+    """Yield the defects of a row: an empty part, an invalid mask, an answer with a wrong role, or too many tokens."""
     if not row.prompt or not len(row.prompt_ids):
         yield "the prompt is empty"
     for name in SIDES:

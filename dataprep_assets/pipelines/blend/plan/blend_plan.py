@@ -1,8 +1,8 @@
-"""The blend plan (`<dataset>/blend_plan`): the files, or row ranges of files, of each shard. It adds the partitions.
+"""The blend plan (`<dataset>/blend_plan`): the files, or row ranges of files, of each shard.
 
-A blend's artifacts are `<dataset>/blend_plan → blend_preview → blend_snapshot, engine_certificate → indexed_bins |
-packed_sft | pairs | rl_jsonl → blend`, in a group named after the dataset. `plan.py` defines the plan, and `planner.py`
-computes it.
+The build of the plan adds the shards' partitions. A blend's artifacts are `<dataset>/blend_plan → blend_preview →
+blend_snapshot, engine_certificate → indexed_bins | packed_sft | pairs | rl_jsonl → blend`, in a group named after the
+dataset. `plan.py` defines the plan, and `planner.py` computes it.
 """
 
 import json
@@ -178,7 +178,7 @@ def _find_unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]
             rows = (part.rows.first, part.rows.stop) if part.rows else (1, None)
             ranges_of_file.setdefault(part.entry.relpath, []).append(rows)
     for entry in unit.entries:
-        # the flag sorts None, the end of the file, after all numbers
+        # the second key sorts None, which is the end of the file, after all numbers
         ranges = sorted(ranges_of_file.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
         if not ranges and max_rows is None:
             yield f"{unit.name}: {entry.relpath} is in no shard"

@@ -224,7 +224,8 @@ def _estimate_part(blend: BlendDeclaration, unit: PlannedUnit, total_amount: _Am
 def _estimate_disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
     """Estimate the size of the shards in bytes.
 
-    Pretraining stores ids, ends and index; SFT, uncompressed ids and masks; pairs, also the messages; RL, the records.
+    Pretraining shards contain ids, ends and an index. SFT shards contain ids and masks, and their compression is
+    ignored. Shards of pairs also contain the messages, and RL shards contain the records.
     """
     if blend.stage == "pretrain":
         # each document has 8 bytes for its end and, in the idx, 4 for its length, 8 for its pointer and 8 for its index

@@ -249,7 +249,7 @@ def list_dataset_files(place: SourcePlace, dataset: BlendDataset) -> tuple[Listi
     if root is not None and not root.is_dir() and (root.parent.parent / root.name / _DECLARATION).is_file():
         raise _build_dataset_error(dataset)
     listing = _list_files(place, dataset)
-    files = [f for f in listing.files if _is_meant(f.relpath, place)]
+    files = [f for f in listing.files if _belongs_to_dataset(f.relpath, place)]
     is_declaration = not files and root is not None and (root / _DECLARATION).is_file()
     if is_declaration or any(PurePosixPath(file.relpath).name == RECEIPT for file in files):
         raise _build_dataset_error(dataset)
@@ -291,7 +291,7 @@ def _list_files(place: SourcePlace, dataset: BlendDataset) -> Listing:
     return place.access.list()
 
 
-def _is_meant(relpath: str, place: SourcePlace) -> bool:
+def _belongs_to_dataset(relpath: str, place: SourcePlace) -> bool:
     if place.single_file is not None:
         return relpath == place.single_file
     return place.is_taken(relpath) and _is_data(relpath, place)
@@ -379,7 +379,7 @@ def describe_dataset(
             relpath=file.relpath,
             size_bytes=file.size_bytes,
             compression=compression,
-            format="json" if _JSON_ENDING.search(file.relpath) else kind,  # JSON may be lines or one array
+            format="json" if _JSON_ENDING.search(file.relpath) else kind,  # JSON may have lines or one array
             sha256=file.sha256,
             etag=file.etag,
             commit=listing.commit,

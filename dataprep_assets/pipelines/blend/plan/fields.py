@@ -78,7 +78,7 @@ def find_fault(
 
     Args:
         blend: The declaration.
-        dataset: One of its datasets.
+        dataset: One of the blend's datasets.
         paths: Some of the dataset's files, in order.
         is_whole: Whether `paths` are all files of the dataset, so that the dataset is empty if they have no rows.
     """
@@ -99,7 +99,7 @@ def describe_all_refused(
 
     Args:
         blend: The declaration.
-        dataset: One of its datasets.
+        dataset: One of the blend's datasets.
         paths: Some of the dataset's files, whose first rows are read.
         refusal: Returns the reason why a row is unusable; None if it is usable.
 

@@ -38,7 +38,7 @@ _Rows = Callable[[ManifestEntry], int]
 """Function that returns the number of rows of a file."""
 TARGET_BYTES = 256 << 20
 MAX_SHARDS = 4000
-"""Maximum number of default shards per dataset, because Dagster is slow to show assets with more partitions."""
+"""Maximum default number of shards per dataset, because Dagster is slow to show assets with more partitions."""
 
 
 def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def _limit_rows(
 
 
 def _limit_shard_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> PlannedBlendShard:
-    """Return the shard with at most its first `limit` rows, and its size unchanged, because whole files are read."""
+    """Return the shard with only its first `limit` rows. Its size does not change, because whole files are read."""
     parts: list[PlannedPart] = []
     for part in shard.parts:
         if limit <= 0:

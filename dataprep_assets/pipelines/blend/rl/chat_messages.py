@@ -15,7 +15,7 @@ from dataprep_assets.formats.json_columns import to_json
 from dataprep_assets.formats.record_parquet import MESSAGE_TEXTS, OPTIONAL_KEYS, TOOL_CALLS
 
 _MESSAGE_KEYS = frozenset({"role", "content", *OPTIONAL_KEYS})
-# Responses API keys that no chat template reads
+# ignore these keys of the Responses API, because no chat template reads them
 _IGNORED = frozenset({"type", "id", "status"})
 _SHAREGPT = {"human": "user", "gpt": "assistant", "observation": "tool"}
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})

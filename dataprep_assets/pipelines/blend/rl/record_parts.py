@@ -102,7 +102,7 @@ def _join_paths(paths: Sequence[Path]) -> str:
 
 
 def find_value(record: Any, path: Path) -> Any:
-    """Return the value at a location of a record; ABSENT_VALUE if there is none."""
+    """Return the value at a location of a record; ABSENT_VALUE if there is no value."""
     value = record
     for key in path:
         if not isinstance(value, dict) or key not in value:

@@ -135,7 +135,7 @@ class RlShard:
 
 _MAX_FIELDS = 100
 OTHER_FIELDS = "other fields"
-"""Name under which the fields of a file beyond the first 100 left-out fields are counted."""
+"""Name under which left-out fields are counted after the first 100 fields of a file."""
 
 
 class RlSourceFacts(Facts):

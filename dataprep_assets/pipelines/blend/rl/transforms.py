@@ -44,7 +44,7 @@ DeclaredTransforms = Sequence[str | dict[str, Any]]
 
 
 def sft(*, input: str = "input", output: str = "output", system: str | None = None) -> Transform:
-    """Return a transform that keeps only `input`, `output` and, if the record has one, `system`, from these fields."""
+    """Return a transform that keeps only `input`, `output` and, if present, `system`; the arguments name the fields."""
 
     def transform(record: Record) -> Record:
         fields = {"input": record[input], "output": record[output]}
@@ -54,19 +54,19 @@ def sft(*, input: str = "input", output: str = "output", system: str | None = No
 
 
 def openai_chat(*, messages: str = "messages") -> Transform:
-    """Return a transform that keeps only `messages`, from this field."""
+    """Return a transform that keeps only `messages`; the argument is the field that contains them."""
     return lambda record: {"messages": record[messages]}
 
 
 def sharegpt(*, conversations: str = "conversations") -> Transform:
-    """Return a transform that keeps only `conversations`, from this field."""
+    """Return a transform that keeps only `conversations`; the argument is the field that contains them."""
     return lambda record: {"conversations": record[conversations]}
 
 
 def nemotron_rl() -> Transform:
     """Return a transform that keeps only `messages` and non-empty `tools`, from `responses_create_params`.
 
-    The messages are its `input`.
+    `messages` is the `input` of these parameters.
     """
 
     def transform(record: Record) -> Record | None:
@@ -256,7 +256,7 @@ def _build_resolve_step(sources: Mapping[str, PlaceholderFiles], rules: RlRules)
 
 
 def _find_unread_params(record: Record) -> Iterator[str]:
-    """Yield the names of a record's fields that `nemotron_rl` does not read, including those in its parameters."""
+    """Yield the names of the fields, also in `responses_create_params`, that `nemotron_rl` does not read."""
     params = record.get(_PARAMS[0])
     yield from (name for name in record if name != _PARAMS[0])
     if isinstance(params, dict):

@@ -1,4 +1,4 @@
-"""The message of each token of packed conversations, which a second rendering of their source rows determines.
+"""Assignment of the tokens of packed conversations to messages, by rendering their source rows a second time.
 
 Entry point: `MessageTokens`.
 """

@@ -161,7 +161,7 @@ class OpenedShard:
         return self.compared_sequences[:: -(-len(self.compared_sequences) // self.shown) or 1]
 
     @property
-    def by_reference(self) -> set[int]:
+    def reference_numbers(self) -> set[int]:
         """Numbers of the sampled sequences that the reference engine also encodes."""
         return {sample.number for sample in self._list_samples(BY_REFERENCE)}
 

@@ -7,8 +7,8 @@ of a row. Both are numbered from 0. A shard that is empty according to its recei
 which repeats the computation of the mask and therefore cannot find an error in the computation.
 
 `answers_in_loss` decodes each run of trained labels in the sampled sequences. The run must begin with one of the
-openings in the plan, followed by an answer of its row to its end, and must contain one stop token. Answers that are
-marked as not trained do not count. With `unprompted_header`, an answer that is the first message may follow any text.
+openings in the plan, followed by a complete answer of its row, and must contain one stop token. Answers that are marked
+as not trained do not count. With `unprompted_header`, an answer that is the first message may follow any text.
 Some answers are counted but not compared, because a template may change or omit their text: answers with reasoning in
 their text, calls without text, and all answers of a template that rewrites its input.
 
@@ -359,7 +359,7 @@ def _find_encoding_differences(
         _, engine, _ = load_tools(shard.plan)
     except CertificateError:  # use the reference, because `engine_certificate` reports that the engine has changed
         engine = reference
-    reference_samples = [sample for sample in samples if sample[0].number in shard.by_reference]
+    reference_samples = [sample for sample in samples if sample[0].number in shard.reference_numbers]
     for encoder, encoder_samples in ((reference, reference_samples), (engine, samples)):
         yield from _find_encoder_differences(shard, encoder, encoder_samples)
 
@@ -420,7 +420,10 @@ class _Answer:
 
 
 class _Comparison:
-    """Comparison of sequences with their source rows, which counts `compared` trained runs and `others`."""
+    """Comparison of sequences with their source rows.
+
+    `compared` is the number of trained runs that were compared, and `others` is the number of other trained runs.
+    """
 
     def __init__(self, plan: ChatPlan, bundle: TokenizerBundle) -> None:
         self._plan, self._bundle = plan, bundle

@@ -39,7 +39,7 @@ def find_rows_remark(
 
     Args:
         blend: The declaration.
-        dataset: One of its datasets.
+        dataset: One of the blend's datasets.
         paths: The dataset's files, in order.
         keys: Path of the YAML key for the remark.
         template: Text of the chat template, which may read keys of messages; empty if the text is unknown.

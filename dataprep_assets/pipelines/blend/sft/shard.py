@@ -85,7 +85,7 @@ class ChatShard:
 
     @property
     def key(self) -> str:
-        """Digest of everything that decides the shard's bytes."""
+        """Digest of everything that determines the shard's bytes."""
         return self.recipe.key
 
     @property
@@ -202,7 +202,7 @@ class PackedSftFacts(Facts):
         truncated_to_pack_size: Number of kept sequences that were truncated to `pack_size`.
         sequences_dropped: Number of sequences dropped from kept conversations, by reason.
         conversations_cut: Number of incomplete conversations, by reason.
-        unread_keys: Number of rows with a key that is not read, by key; the key is empty if names are hidden.
+        unread_keys: Number of rows per key that is not read; the key is empty if names are hidden.
         stop_ids: Ids of the tokens that end an answer.
         turn_end: Ids of the text after a stop token that is also trained.
         template_writes: The parts of a conversation that the template writes, as a table of its capabilities.

@@ -33,7 +33,7 @@ from dataprep_assets.tokenization.chat.rendering import AFTER_LAST, Conversation
 
 @dataclass(frozen=True, slots=True)
 class UsedConversation:
-    """A conversation of a shard with only its used messages, and the file and row that it is from."""
+    """A conversation of a shard with only its used messages, and its source file and row."""
 
     conversation: Conversation
     file: str

@@ -162,9 +162,9 @@ class ConversationView(BlendView[PackedSplit]):
 def _find_sequence_difference(
     blocks: Iterator[LabeledTokens], store: ArtifactStore, split: PackedSplit
 ) -> Iterator[str]:
-    """Yield the first difference between a view's sequences and the packed rows; otherwise, a wrong number of tokens.
+    """Yield a sentence about the first sequence that differs from the packed rows, or about a wrong number of tokens.
 
-    The trained tokens are counted and compared with the facts of the shards.
+    If all sequences are equal, their trained tokens are counted and compared with the facts of the shards.
     """
     in_loss = 0
 
