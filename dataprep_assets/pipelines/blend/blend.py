@@ -175,7 +175,7 @@ def _build_stage_row(
     ledgers = [receipt.ledger for receipt in receipts if receipt.ledger]
     tokens = sum(ledger.tokens for ledger in ledgers)
     wall, cpu = (_sum_measured(receipts, measurement) for measurement in ("wall_seconds", "cpu_seconds"))
-    finished = sorted(str(receipt.measured["created"]) for receipt in receipts if "created" in receipt.measured)
+    finish_times = sorted(str(receipt.measured["created"]) for receipt in receipts if "created" in receipt.measured)
     return {
         "stage": name,
         "tasks": len(receipts),
@@ -188,8 +188,8 @@ def _build_stage_row(
         "worker_seconds": "" if wall is None else round(wall, 1),
         "cpu_seconds": "" if cpu is None else round(cpu, 1),
         "tokens_per_cpu_second": round(tokens / cpu, 1) if cpu else "",
-        "first": finished[0] if finished else "",
-        "last": finished[-1] if finished else "",
+        "first": finish_times[0] if finish_times else "",
+        "last": finish_times[-1] if finish_times else "",
     }
 
 
@@ -261,8 +261,8 @@ def _build_run(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outco
     store = request.store
     plan = load_blend_plan(blend, store)
     receipt, reused = build_blend_run(blend, store, plan, prepare_stage_shards(blend, store, plan))
-    logged = {} if blend.wandb is None else {"wandb": Location(_log_tables(blend, store, plan))}
-    yield Outcome(partition="", receipt=receipt, reused=reused, metadata=logged)
+    wandb_metadata = {} if blend.wandb is None else {"wandb": Location(_log_tables(blend, store, plan))}
+    yield Outcome(partition="", receipt=receipt, reused=reused, metadata=wandb_metadata)
 
 
 def _find_losses(blend: BlendDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:

@@ -122,11 +122,11 @@ def describe_shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Pa
             blocks = (
                 [hashes[split]] if split in hashes else (_hash_contents(stage, *shard) for shard in used_splits[split])
             )
-            shared = _merge_hashes([block[np.isin(block, hashes[other_split])] for block in blocks]).size
-            if shared:
+            shared_count = _merge_hashes([block[np.isin(block, hashes[other_split])] for block in blocks]).size
+            if shared_count:
                 noun = _NOUNS[stage]
-                share = f"{format_share(shared / hashes[other_split].size)} of the split"
-                sentences.append(f"{count_of(shared, noun)} of {other_split} ({share}) are the same in {split}")
+                share = f"{format_share(shared_count / hashes[other_split].size)} of the split"
+                sentences.append(f"{count_of(shared_count, noun)} of {other_split} ({share}) are the same in {split}")
     return sentences
 
 
@@ -176,14 +176,17 @@ class _BlendSource:
     @property
     def changes(self) -> dict[str, int]:
         """Numbers of files that were added, removed or changed since the plan."""
-        frozen, now = (
+        planned_versions, current_versions = (
             {path: version for path, *version in _identify_files(dataset_files)}
             for dataset_files in (restore_planned_dataset(self.unit), self.now)
         )
         return {
-            "added": len(now.keys() - frozen.keys()),
-            "removed": len(frozen.keys() - now.keys()),
-            "changed": sum(now[path] != frozen[path] for path in now.keys() & frozen.keys()),
+            "added": len(current_versions.keys() - planned_versions.keys()),
+            "removed": len(planned_versions.keys() - current_versions.keys()),
+            "changed": sum(
+                current_versions[path] != planned_versions[path]
+                for path in current_versions.keys() & planned_versions.keys()
+            ),
         }
 
 
@@ -224,15 +227,17 @@ def _list_sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSo
             yield _BlendSource(unit=unit, now=None)
             continue
         try:
-            now = rediscover_dataset(blend, unit)
+            current_files = rediscover_dataset(blend, unit)
         except TransferError:
             reachable = False  # wait for an unreachable hub only once, not for each dataset
             yield _BlendSource(unit=unit, now=None)
             continue
         except SourceError:
             # a local folder without files is empty, but a hub or bucket that refuses to list files may still have them
-            now = None if is_mirrored else _build_empty_dataset(unit)
-        yield _BlendSource(unit=unit, now=now if now is not None or is_mirrored else _build_empty_dataset(unit))
+            current_files = None if is_mirrored else _build_empty_dataset(unit)
+        yield _BlendSource(
+            unit=unit, now=current_files if current_files is not None or is_mirrored else _build_empty_dataset(unit)
+        )
 
 
 def _build_empty_dataset(unit: PlannedUnit) -> DiscoveredDataset:
@@ -250,7 +255,7 @@ def _build_source_rows(
         source.unit.name: sum(getattr(row, measure) for row in facts.realised if row.name == source.unit.name)
         for source in own_sources
     }
-    now = {
+    current_amounts = {
         source.unit.name: round(planned_amounts[source.unit.name] * source.bytes_now / source.unit.size_bytes)
         if source.unit.size_bytes
         else planned_amounts[source.unit.name]
@@ -260,8 +265,8 @@ def _build_source_rows(
     # use the same budget for both, because a grown source would otherwise seem to be read as often as before
     budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
-        {look.name: look.epochs for look in source_outlooks(weights, amounts, train_tokens=budget)}
-        for amounts in (planned_amounts, now)
+        {outlook.name: outlook.epochs for outlook in source_outlooks(weights, amounts, train_tokens=budget)}
+        for amounts in (planned_amounts, current_amounts)
     ]
     for source in own_sources:
         name, changes = source.unit.name, {} if source.now is None else source.changes
@@ -270,9 +275,9 @@ def _build_source_rows(
             "split": split,
             "requested_share": round(weights[name], 6),
             f"planned_{measure}": planned_amounts[name],
-            f"current_{measure}": now[name],
+            f"current_{measure}": current_amounts[name],
             "planned_share_of_data": _compute_share(planned_amounts, name),
-            "current_share_of_data": _compute_share(now, name),
+            "current_share_of_data": _compute_share(current_amounts, name),
             "planned_epochs": _replace_infinity(epochs[0][name]),
             "current_epochs": _replace_infinity(epochs[1][name]),
             "changed_files": sum(changes.values()),
@@ -293,10 +298,12 @@ def _describe_row(blend: BlendDeclaration, row: Row) -> str:
     counts = {kind: row[f"files_{kind}"] for kind in ("added", "removed", "changed")}
     files = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     measure = "records" if blend.stage == "rl" else "tokens"
-    planned_share, now = (format_share(float(row[key])) for key in ("planned_share_of_data", "current_share_of_data"))
+    planned_share, current_share = (
+        format_share(float(row[key])) for key in ("planned_share_of_data", "current_share_of_data")
+    )
     sentence = (
         f"{row['dataset']}: files {files} since the plan: its share of the {measure} in {row['split']} was "
-        f"{planned_share} and is now about {now}"
+        f"{planned_share} and is now about {current_share}"
     )
     if blend.stage != "pretrain":
         return sentence

@@ -21,7 +21,7 @@ S = TypeVar("S", bound=ShardToBuild)
 S_contra = TypeVar("S_contra", contravariant=True)
 
 
-class Build(Protocol[S_contra]):
+class ShardBuilder(Protocol[S_contra]):
     """Function that builds out-of-date shards and yields each outcome as soon as it is known."""
 
     def __call__(
@@ -58,7 +58,7 @@ class BlendShards(Generic[S]):
     description: str
     kinds: frozenset[str] | set[str]
     shards: Callable[[BlendDeclaration, ArtifactStore, BlendPlan, Iterable[str]], Sequence[S]]
-    build: Build[S]
+    build: ShardBuilder[S]
     checks: tuple[Check[Any], ...]
     open: Callable[[S], Any]
     version: int

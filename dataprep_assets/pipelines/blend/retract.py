@@ -48,7 +48,7 @@ _COUNT_NOUNS = {"pretrain": ("document", "token"), "sft": ("conversation",), "pa
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shard:
+class _SearchedShard:
     """A finished shard with its index. `datasets` are its dataset's names, with and without the split.
 
     `is_planned` is False for a shard that is not in the current plan.
@@ -110,7 +110,7 @@ def retract_rows(
     if ids is None:
         raise ConfigError(describe_missing_id_key(blend))
     lines = read_ids(path)
-    lookup = _Lookup(blend, store, ids)
+    lookup = _RowLookup(blend, store, ids)
     rows = [lookup.find_row(line) for line in lines]
     listed_before = read_retractions(blend.retractions, ids).keys()
     new_hashes = {row.hash for row in rows if row is not None} - listed_before
@@ -121,14 +121,14 @@ def retract_rows(
     reasons = {row.hash: NOT_BUILT for row in rows if row is not None and row.is_unread} | reasons
     reasons = {row_hash: reason for row_hash, reason in reasons.items() if row_hash in new_hashes - held_hashes}
     hashes = [None if row is None else row.hash for row in rows]
-    matched = match_lines(lines, hashes, known_hashes={*held_hashes, *reasons}, listed_before=listed_before)
+    line_matches = match_lines(lines, hashes, known_hashes={*held_hashes, *reasons}, listed_before=listed_before)
     return RetractionResult(
         list=blend.retractions,
         given=len(lines),
-        already=len(matched.already),
-        found=len(matched.found),
-        added=add_retractions(blend.retractions, ids, () if strict and matched.unknown else matched.listed),
-        not_found=matched.not_found(sensitive=blend.sensitive),
+        already=len(line_matches.already),
+        found=len(line_matches.found),
+        added=add_retractions(blend.retractions, ids, () if strict and line_matches.unknown else line_matches.listed),
+        not_found=line_matches.not_found(sensitive=blend.sensitive),
         counted=_COUNT_NOUNS[blend.stage],
         held=tuple(amounts),
         left_out=dict(Counter(reasons.values()).most_common()),
@@ -140,7 +140,7 @@ def retract_rows(
     )
 
 
-class _Lookup:
+class _RowLookup:
     """Lookup of rows in the finished shards of a blend, and in its sources."""
 
     def __init__(self, blend: BlendDeclaration, store: ArtifactStore, ids: DocumentIds) -> None:
@@ -183,7 +183,7 @@ class _Lookup:
         return rows[0]
 
     @staticmethod
-    def _find_row_in_shard(shard: _Shard, file: str, row: int) -> _NamedRow | None:
+    def _find_row_in_shard(shard: _SearchedShard, file: str, row: int) -> _NamedRow | None:
         for name in shard.index.files:
             if file == name or file in {f"{dataset}/{name}" for dataset in shard.datasets}:
                 row_hash = shard.index.hash_at(name, row)
@@ -262,7 +262,7 @@ class _Lookup:
         return discover_datasets(self._blend, {})
 
     @cached_property
-    def _shards(self) -> list[_Shard]:
+    def _shards(self) -> list[_SearchedShard]:
         """Finished shards that have an index: first the plan's shards, then other shards with ids of the same kind."""
         blend, store = self._blend, self._store
         if not has_blend_plan(blend, store):
@@ -277,11 +277,11 @@ class _Lookup:
                     shards += self._open(key, frozenset({parse_dataset_name(key)}), is_planned=False)
         return shards
 
-    def _open(self, partition: str, datasets: frozenset[str], *, is_planned: bool) -> list[_Shard]:
+    def _open(self, partition: str, datasets: frozenset[str], *, is_planned: bool) -> list[_SearchedShard]:
         artifact = self._blend.artifact(SHARDS[self._blend.stage].name, partition)
         receipt = self._store.receipt(artifact)
         index = None if receipt is None else open_index(self._store, artifact, receipt, self._ids)
         if receipt is None or index is None:
             return []
         handle = ArtifactHandle(self._store, artifact, receipt)
-        return [_Shard(handle=handle, index=index, datasets=datasets, is_planned=is_planned)]
+        return [_SearchedShard(handle=handle, index=index, datasets=datasets, is_planned=is_planned)]

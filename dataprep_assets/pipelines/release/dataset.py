@@ -135,8 +135,8 @@ class ReleaseDataset(Corpus):
 
     def remarks(self) -> Iterable[Remark]:
         yield from super().remarks()
-        if missing := explain_missing_library(self.declaration.release.publish or ""):
-            yield Remark(keys=("release", "publish"), sentence=f"release.publish: {missing}")
+        if missing_library := explain_missing_library(self.declaration.release.publish or ""):
+            yield Remark(keys=("release", "publish"), sentence=f"release.publish: {missing_library}")
 
     def product(self, store: ArtifactStore) -> Artifact:
         release = self.declaration

@@ -408,11 +408,11 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
     removed_ids = read_retracted_ids(
         split.release.retractions, split.release.document.ids(sensitive=split.release.sensitive)
     )
-    now = {str(receipt.partition): receipt.content for _, receipt in split.bins}
+    current_contents = {str(receipt.partition): receipt.content for _, receipt in split.bins}
 
     def find_defects() -> Iterator[str]:
         for receipt in split.receipts:
-            if changed_keys := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
+            if changed_keys := [key for key, content in receipt.inputs.items() if current_contents.get(key) != content]:
                 yield f"{describe_artifact(receipt)}: cut from an older content of {changed_keys[0]}"
         # do not download the ids of documents if no document is retracted
         for artifact, receipt in split.bins if len(removed_ids) else ():
@@ -437,28 +437,28 @@ def samples_unique(split: OpenedSplit) -> Finding:
         ids.append(sample_ids.open_sample_ids(path, NpyShardFacts.from_receipt(receipt).samples))
     total = sum(len(part) for part in ids)
     parts = 1 << max(0, (total // IDS_AT_ONCE).bit_length())
-    repeated, rows = 0, []
+    repeat_count, rows = 0, []
     for number in range(parts):
         # divide the ids by their leading bits, because ids are hashes and the parts have about the same size
         bits = parts.bit_length() - 1
         part_ids = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
         values, counts = np.unique(np.concatenate(part_ids), return_counts=True)
-        repeated += int((counts - 1).sum())
+        repeat_count += int((counts - 1).sum())
         rows += [(int(n), int(value)) for value, n in zip(values[counts > 1], counts[counts > 1], strict=True)]
         # keep only the most frequent ids so far, because each id is in only one part
         rows = sorted(rows, reverse=True)[:SHOWN]
-    share = repeated / total if total else 0.0
+    share = repeat_count / total if total else 0.0
     table: list[Row] = [{"sample_id": f"{value:016x}", "samples": n} for n, value in rows]
     defects = (
         []
         if share <= expected_share
-        else [f"{repeated} of {count_of(total, 'sample')} ({format_share(share)}) repeat another sample"]
+        else [f"{repeat_count} of {count_of(total, 'sample')} ({format_share(share)}) repeat another sample"]
     )
     return build_verdict(
         defects,
-        f"{repeated} of {count_of(total, 'sample')} repeat another sample ({format_share(share)}).",
+        f"{repeat_count} of {count_of(total, 'sample')} repeat another sample ({format_share(share)}).",
         "Deduplicate the source, or expect the model to read this text more often",
-        facts={"samples": total, "repeated": repeated, "share": share},
+        facts={"samples": total, "repeated": repeat_count, "share": share},
         table=table,
         warning=True,
     )

@@ -55,18 +55,20 @@ def compare_with_release(place: ReleaseLocation, release: Release) -> Inventory:
     An object is read only if no digest was recorded at its upload.
     """
     objects = {info.key.removeprefix(place.base): info for info in place.store.list(place.base)}
-    same_files, missing, different = [], [], {}
+    same_files, missing_files, differences = [], [], {}
     for file in release.files:
         info = objects.get(file.key)
         if info is None:
-            missing.append(file)
+            missing_files.append(file)
         elif reason := _find_difference(place, file, info):
-            different[file.key] = reason
+            differences[file.key] = reason
         else:
             same_files.append(file)
     listed_keys = {file.key for file in release.files}
-    extra = tuple(sorted(key for key in objects if key not in listed_keys and npy_shards.parse_key(key) is not None))
-    return Inventory(same=tuple(same_files), missing=tuple(missing), different=different, extra=extra)
+    extra_keys = tuple(
+        sorted(key for key in objects if key not in listed_keys and npy_shards.parse_key(key) is not None)
+    )
+    return Inventory(same=tuple(same_files), missing=tuple(missing_files), different=differences, extra=extra_keys)
 
 
 def _find_difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> str:

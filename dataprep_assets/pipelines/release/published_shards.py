@@ -194,17 +194,19 @@ def publish_release(
 
     # Upload before committing the receipt. If the run is killed in between, the next run uploads nothing and commits
     # the receipt.
-    changed, extra = send_release(place, manifest, find_path, progress, expect)
+    is_changed, extra_keys = send_release(place, manifest, find_path, progress, expect)
 
     def write(staged: Path) -> WrittenFiles:
         (staged / MANIFEST).write_bytes(manifest.to_bytes())
         return WrittenFiles(
             inputs={"release": manifest.digest},
-            facts=PublishedShardsFacts(**_build_claims(manifest, place), orphans=tuple(extra)),
+            facts=PublishedShardsFacts(**_build_claims(manifest, place), orphans=tuple(extra_keys)),
         )
 
-    receipt, current = ensure_built(_build_recipe(release, store, manifest, place, extra), store, write, release.verify)
-    return receipt, current and not changed
+    receipt, is_current = ensure_built(
+        _build_recipe(release, store, manifest, place, extra_keys), store, write, release.verify
+    )
+    return receipt, is_current and not is_changed
 
 
 def _build_claims(release: Release, place: ReleaseLocation) -> dict[str, Any]:
@@ -407,15 +409,18 @@ def no_orphans(publication: OpenedPublication) -> Finding:
 
     The check only warns, because these shards use storage but do not affect trainers.
     """
-    location, extra = publication.place, publication.comparison.extra
+    location, extra_keys = publication.place, publication.comparison.extra
     return build_verdict(
-        [f"{location}: {count_of(len(extra), 'object')} of shards that the release does not list: {join_first(extra)}"]
-        if extra
+        [
+            f"{location}: {count_of(len(extra_keys), 'object')} of shards that the release does not list: "
+            f"{join_first(extra_keys)}"
+        ]
+        if extra_keys
         else [],
         "The folder has only the release's shards.",
         "Delete them when no trainer reads them anymore",
-        facts={"orphans": len(extra)},
-        table=[{"key": key} for key in extra[:20]],
+        facts={"orphans": len(extra_keys)},
+        table=[{"key": key} for key in extra_keys[:20]],
         warning=True,
     )
 

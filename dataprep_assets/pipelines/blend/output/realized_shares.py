@@ -133,18 +133,18 @@ def compute_shares(
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())
         amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
-        for look in source_outlooks(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
+        for outlook in source_outlooks(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
             is_read_once = blend.stage in ("sft", "pairs")  # the trainer reads these files exactly once
-            share = parts[look.name] / total
+            share = parts[outlook.name] / total
             table.append(
                 _build_row(
                     split,
-                    look.name,
-                    groups[look.name],
-                    requested=look.requested,
+                    outlook.name,
+                    groups[outlook.name],
+                    requested=outlook.requested,
                     realised=share,
-                    realisable=share if is_read_once else look.realizable,
-                    epochs=1.0 if is_read_once else look.epochs,
+                    realisable=share if is_read_once else outlook.realizable,
+                    epochs=1.0 if is_read_once else outlook.epochs,
                 )
             )
     return table

@@ -66,11 +66,11 @@ def render_preference(renderer: ConversationRenderer, preference: Preference) ->
             return rendered
         sides.append(rendered)
     prompts = [side.sequences[0][0].text for side in sides]
-    shared = min(prompts, key=len)
-    if not all(prompt.startswith(shared) for prompt in prompts):
+    shared_prompt = min(prompts, key=len)
+    if not all(prompt.startswith(shared_prompt) for prompt in prompts):
         return Refusal(DIFFERENT_PROMPTS)
-    answers = iter([_remove_prompt(side, len(shared)) for side in sides])
-    prompt = RenderedConversation(((RenderedChunk(shared, False),),), sides[prompts.index(shared)].mark)
+    answers = iter([_remove_prompt(side, len(shared_prompt)) for side in sides])
+    prompt = RenderedConversation(((RenderedChunk(shared_prompt, False),),), sides[prompts.index(shared_prompt)].mark)
     try:
         for conversation in preference.sides:
             to_json([conversation.messages, conversation.tools, conversation.kwargs])

@@ -66,7 +66,7 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 
 
 @dataclass(kw_only=True)
-class _Scan:
+class _FileScan:
     """Content of a shard's file.
 
     Attributes:
@@ -118,9 +118,9 @@ class OpenedPairs(OpenedPartition[PairsShard]):
         return self.planned.plan.level == EVERY_DOCUMENT
 
     @cached_property
-    def scan(self) -> _Scan:
+    def scan(self) -> _FileScan:
         """The file's content, which is empty for an empty shard. Raises FormatError if the file cannot be read."""
-        scan = _Scan()
+        scan = _FileScan()
         if self.facts.empty:
             return scan
         total = self.facts.pairs
@@ -139,7 +139,7 @@ class OpenedPairs(OpenedPartition[PairsShard]):
         return scan
 
 
-def _count_row(scan: _Scan, row: PreferenceRow) -> None:
+def _count_row(scan: _FileScan, row: PreferenceRow) -> None:
     """Update the counts, the maximum length and the range of ids of a scan with a row."""
     lengths = [0 if answer is None else len(answer.ids) for answer in (row.chosen_answer, row.rejected_answer)]
     is_pair = row.chosen_answer is not None and row.rejected_answer is not None

@@ -153,12 +153,12 @@ def build_pairs_shard(
 
     def write(staged: Path) -> WrittenFiles:
         fetch_missing(shard.sources, fetch)
-        return _Building(shard, staged).run()
+        return _PairsBuild(shard, staged).run()
 
     return ensure_built(shard.recipe, shard.store, write, verification)
 
 
-class _Building:
+class _PairsBuild:
     """Build of a shard, which encodes the rows of its source files and counts their outcomes."""
 
     def __init__(self, shard: PairsShard, staged: Path) -> None:

@@ -117,7 +117,9 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
     if isinstance(source.access, HubMirror) and _find_commit(source.access) == units[0].commit:
         return {}
     # local files can only be compared by size, because a listing has no digests
-    now = {file.relpath: _identify_version(source, file) for file in list_dataset_files(source, unit.dataset)[1]}
+    current_files = {
+        file.relpath: _identify_version(source, file) for file in list_dataset_files(source, unit.dataset)[1]
+    }
     planned_files = {
         entry.relpath: _identify_version(
             source,
@@ -127,9 +129,11 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
         for entry in planned_unit.entries
     }
     return {
-        "added": len(now.keys() - planned_files.keys()),
-        "removed": len(planned_files.keys() - now.keys()),
-        "changed": sum(planned_files[path] != now[path] for path in planned_files.keys() & now.keys()),
+        "added": len(current_files.keys() - planned_files.keys()),
+        "removed": len(planned_files.keys() - current_files.keys()),
+        "changed": sum(
+            planned_files[path] != current_files[path] for path in planned_files.keys() & current_files.keys()
+        ),
     }
 
 
@@ -201,23 +205,25 @@ def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, other_dataset
 
     `blend` is the declaration, `store` contains the plan, and `other_datasets` are defects found by other checks.
     """
-    frozen = load_blend_plan(blend, store)
-    fresh = plan_blend(blend, frozen)
-    old, new = ({unit.name: unit.plan_hash for unit in plan.units} for plan in (frozen, fresh))
+    committed_plan = load_blend_plan(blend, store)
+    new_plan = plan_blend(blend, committed_plan)
+    old_hashes, new_hashes = ({unit.name: unit.plan_hash for unit in plan.units} for plan in (committed_plan, new_plan))
     defects = [
-        f"{n}: plan hash {old.get(n)}, now {new.get(n)}" for n in sorted({*old, *new}) if old.get(n) != new.get(n)
+        f"{n}: plan hash {old_hashes.get(n)}, now {new_hashes.get(n)}"
+        for n in sorted({*old_hashes, *new_hashes})
+        if old_hashes.get(n) != new_hashes.get(n)
     ]
-    if not defects and compute_plan_key(fresh) != compute_plan_key(frozen):
-        defects.append(f"{blend.dataset}: run hash {frozen.run_hash}, now {fresh.run_hash}")
+    if not defects and compute_plan_key(new_plan) != compute_plan_key(committed_plan):
+        defects.append(f"{blend.dataset}: run hash {committed_plan.run_hash}, now {new_plan.run_hash}")
     # if a plan hash differs, the other claims differ as a consequence, and listing them would hide the cause
     if not defects:
         defects += other_datasets
     return build_verdict(
         defects,
-        f"The plan {frozen.run_hash} of {count_of(len(frozen.units), 'dataset')} matches the current sources and "
-        "settings.",
+        f"The plan {committed_plan.run_hash} of {count_of(len(committed_plan.units), 'dataset')} matches the current "
+        "sources and settings.",
         f"Sources or settings changed. If this was intended, {_REPLAN[:1].lower()}{_REPLAN[1:]}",
-        facts={"run_hash": frozen.run_hash, "datasets": len(frozen.units)},
+        facts={"run_hash": committed_plan.run_hash, "datasets": len(committed_plan.units)},
     )
 
 
@@ -311,17 +317,18 @@ def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Rec
     """
     # the previous plan avoids counting the rows of unchanged files again
     previous_plan = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
-    fresh = plan_blend(blend, previous_plan, relist=True)
-    value = fresh.to_json()
+    new_plan = plan_blend(blend, previous_plan, relist=True)
+    value = new_plan.to_json()
 
     def write(staged: Path) -> WrittenFiles:
         (staged / PLAN).write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
-        (staged / CONFIG).write_text(_format_config(blend, fresh), encoding="utf-8")
+        (staged / CONFIG).write_text(_format_config(blend, new_plan), encoding="utf-8")
         return WrittenFiles(
-            inputs={unit.name: compute_source_digest(unit) for unit in fresh.units}, facts=_build_facts(blend, fresh)
+            inputs={unit.name: compute_source_digest(unit) for unit in new_plan.units},
+            facts=_build_facts(blend, new_plan),
         )
 
-    return ensure_built(_build_recipe(blend, fresh), store, write)
+    return ensure_built(_build_recipe(blend, new_plan), store, write)
 
 
 def _format_config(blend: BlendDeclaration, plan: BlendPlan) -> str:

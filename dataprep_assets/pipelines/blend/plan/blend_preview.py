@@ -115,12 +115,12 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
     previews = []
     for split in dict.fromkeys(unit.home for unit in plan.units):
         units = [unit for unit in plan.units if unit.home == split]
-        looks = (
+        prospects = (
             _estimate_record_prospects(units, amounts)
             if blend.stage == "rl"
             else _estimate_token_prospects(blend, units, amounts)
         )
-        for unit, look in zip(units, looks, strict=True):
+        for unit, prospect in zip(units, prospects, strict=True):
             part = _estimate_part(blend, unit, amounts[unit.name])
             amount = _Amount(rows=part * amounts[unit.name].rows, tokens=part * amounts[unit.name].tokens)
             chosen_entries = {piece.entry for index in unit.chosen for piece in unit.shards[index].parts}
@@ -136,13 +136,13 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
                     rows=round(amount.rows),
                     tokens=round(amount.tokens),
                     shards=len(unit.chosen),
-                    requested=look.requested,
-                    realisable=look.realizable,
-                    epochs=look.epochs,
-                    samples=look.samples,
+                    requested=prospect.requested,
+                    realisable=prospect.realizable,
+                    epochs=prospect.epochs,
+                    samples=prospect.samples,
                     bytes_to_fetch=access.bytes_to_fetch([entry for entry in unit.entries if entry in chosen_entries]),
                     disk_bytes=_estimate_disk_bytes(blend, part * unit.size_bytes, amount)
-                    + _estimate_split_file_bytes(blend, units, part * unit.size_bytes, look.epochs),
+                    + _estimate_split_file_bytes(blend, units, part * unit.size_bytes, prospect.epochs),
                 )
             )
     return previews
@@ -162,7 +162,7 @@ def _estimate_token_prospects(
     blend: BlendDeclaration, units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]
 ) -> list[_Prospect]:
     """Return the prospects of datasets whose shares are shares of tokens, with repetitions limited by `max_epochs`."""
-    looks = source_outlooks(
+    outlooks = source_outlooks(
         requested_shares({unit.name: unit.dataset.weight for unit in units}),
         {unit.name: round(amounts[unit.name].tokens) for unit in units},
         train_tokens=blend.train_tokens,
@@ -170,13 +170,15 @@ def _estimate_token_prospects(
     )
     return [
         _Prospect(
-            requested=look.requested,
-            realizable=look.realizable,
+            requested=outlook.requested,
+            realizable=outlook.realizable,
             # write 0, because a dataset without tokens has infinite epochs, which JSON cannot represent
-            epochs=look.epochs if look.tokens else 0.0,
-            samples=int(look.wanted_tokens // _count_tokens_per_sample(blend, look.tokens)) if look.tokens else 0,
+            epochs=outlook.epochs if outlook.tokens else 0.0,
+            samples=int(outlook.wanted_tokens // _count_tokens_per_sample(blend, outlook.tokens))
+            if outlook.tokens
+            else 0,
         )
-        for look in looks
+        for outlook in outlooks
     ]
 
 

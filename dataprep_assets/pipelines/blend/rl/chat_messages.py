@@ -126,10 +126,10 @@ def convert_to_response_input(prompt: Any) -> str | list[dict[str, Any]]:
         return prompt
     items: list[dict[str, Any]] = []
     for number, message in enumerate(convert_to_chat_messages(prompt)):
-        if lost := sorted(message.keys() & {"name", "reasoning_content"}):
+        if unsupported_keys := sorted(message.keys() & {"name", "reasoning_content"}):
             raise BadRecordError(
-                f"message {number}: the Responses API does not support `{lost[0]}`. Remove the view, or remove the key "
-                "with a transform"
+                f"message {number}: the Responses API does not support `{unsupported_keys[0]}`. Remove the view, or "
+                "remove the key with a transform"
             )
         if message["role"] == "tool":
             call_id, output = message.get("tool_call_id"), message["content"]

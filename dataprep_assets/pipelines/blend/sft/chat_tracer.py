@@ -241,17 +241,17 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         for view in self._views:
             if view.view.row == "conversation":
                 continue
-            is_packed, flat = view.view.row == "packed_row", _find_flat_layout(view)
+            is_packed, flat_layout = view.view.row == "packed_row", _find_flat_layout(view)
             start = segment.unpadded_start if is_packed else 0
-            if flat is not None:
-                start = int(shard.rows.lengths[:sequence].sum()) + sequence * flat.added
+            if flat_layout is not None:
+                start = int(shard.rows.lengths[:sequence].sum()) + sequence * flat_layout.added
             for place in view.find(shard.partition, segment.row if is_packed else sequence):
                 yield TokenRange(
                     artifact=str(view.artifact),
                     file=place.file,
                     start=start,
                     stop=start + len(segment.ids),
-                    itemsize=flat.itemsize if flat is not None else None,
+                    itemsize=flat_layout.itemsize if flat_layout is not None else None,
                     at={"sample": place.sample},
                 )
 

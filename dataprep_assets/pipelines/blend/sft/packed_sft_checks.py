@@ -219,20 +219,22 @@ def no_repeated_special_tokens(shard: OpenedShard) -> Finding:
     If special tokens are allowed in messages, repeated tokens are only counted, because a message may contain them.
     """
     scan = shard.sound_scan
-    repeated, first_place = scan.doubled, scan.doubled_at
+    repeat_counts, first_place = scan.doubled, scan.doubled_at
     if first_place is not None and shard.plan.choices.special_literals == "special":
         return Finding(
             passed=True,
             summary=(
-                f"{count_of(repeated.total(), 'special token is', 'special tokens are')} repeated: special tokens in "
-                "texts are allowed here."
+                f"{count_of(repeat_counts.total(), 'special token is', 'special tokens are')} repeated: special tokens "
+                "in texts are allowed here."
             ),
-            facts={"repeated_special_tokens": repeated.total()},
+            facts={"repeated_special_tokens": repeat_counts.total()},
         )
     defects = []
     if first_place is not None:
         names = {token.id: token.content for token in shard.bundle.special_tokens}
-        counts = ", ".join(f"{names[token]!r} {count_of(count, 'time')}" for token, count in repeated.most_common())
+        counts = ", ".join(
+            f"{names[token]!r} {count_of(count, 'time')}" for token, count in repeat_counts.most_common()
+        )
         defects.append(
             f"{shard.name}: repeated special tokens: {counts}; first in row {first_place[0]}, token {first_place[1]}"
         )
@@ -240,7 +242,7 @@ def no_repeated_special_tokens(shard: OpenedShard) -> Finding:
         defects,
         "No special token occurs twice in a row.",
         "The template writes a token twice. Correct the template",
-        facts={"repeated_special_tokens": repeated.total()},
+        facts={"repeated_special_tokens": repeat_counts.total()},
     )
 
 
@@ -392,7 +394,7 @@ def answers_in_loss(shard: OpenedShard) -> Finding:
     """
     if shard.facts.empty:
         return Finding(passed=True, summary="The shard is empty: nothing to compare.")
-    comparison = _Comparison(shard.plan, shard.bundle)
+    comparison = _AnswerComparison(shard.plan, shard.bundle)
     defects: list[str] = []
     for source in shard.sources:
         samples = shard.compared_by_row.get(source.ordinal, {})
@@ -419,7 +421,7 @@ class _Answer:
     calls: bool
 
 
-class _Comparison:
+class _AnswerComparison:
     """Comparison of sequences with their source rows.
 
     `compared` is the number of trained runs that were compared, and `others` is the number of other trained runs.

@@ -53,7 +53,7 @@ def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
     """
 
     def write(staged: Path) -> WrittenFiles:
-        return _Packing(shard).write(staged)
+        return _ShardPacking(shard).write(staged)
 
     # update the retracted ids, because a worker that died after the commit may have changed the shard
     shard = shard.with_current_retractions()
@@ -98,7 +98,7 @@ def discard_spools(shard: SftShard) -> None:
         shutil.rmtree(folder, ignore_errors=True)  # a reused shard has no spools
 
 
-class _Packing:
+class _ShardPacking:
     """Packing of the spools of one shard."""
 
     def __init__(self, shard: SftShard) -> None:

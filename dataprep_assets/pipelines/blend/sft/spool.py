@@ -141,7 +141,7 @@ def spool_source(plan: ChatPlan, source: ChatSource, root: Path, shard: Artifact
     """
 
     def write(staged: Path) -> WrittenFiles:
-        return _Spooling(plan, source, staged).run()
+        return _SpoolBuild(plan, source, staged).run()
 
     recipe = Recipe(
         artifact=get_spool_artifact(shard, source.ordinal),
@@ -156,7 +156,7 @@ def spool_source(plan: ChatPlan, source: ChatSource, root: Path, shard: Artifact
     return ensure_built(recipe, LocalArtifacts(root), write)[0]
 
 
-class _Spooling:
+class _SpoolBuild:
     """Build of a spool, which encodes one file and counts the outcomes of its rows."""
 
     def __init__(self, plan: ChatPlan, source: ChatSource, staged: Path) -> None:
@@ -201,20 +201,20 @@ class _Spooling:
         )
 
     def _read_rows(self, reader: RowReader) -> None:
-        bytes_before, cpu = 0, time.process_time()
+        bytes_before, cpu_before = 0, time.process_time()
         for block in reader:
             tokens, conversations = self._tokens, self._conversations
             for start in range(0, len(block.rows), BATCH):
                 self._encode(block, start)
             self._drop_bad_rows(block)
-            now = time.process_time()
+            cpu_now = time.process_time()
             report_work(
                 tokens=self._tokens - tokens,
                 documents=self._conversations - conversations,
                 source_bytes=reader.bytes_read - bytes_before,
-                cpu_ms=int((now - cpu) * 1000),
+                cpu_ms=int((cpu_now - cpu_before) * 1000),
             )
-            bytes_before, cpu = reader.bytes_read, now
+            bytes_before, cpu_before = reader.bytes_read, cpu_now
 
     def _drop_bad_rows(self, block: RowBlock) -> None:
         self._rows += len(block.rows) + len(block.bad)

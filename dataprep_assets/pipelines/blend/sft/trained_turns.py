@@ -84,7 +84,7 @@ def _read_answers(shard: OpenedShard, sample: SampledSequence) -> list[dict[str,
 def _find_message(text: str, messages: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the message with the most characters in a trained text; None if no message has text in it."""
     sizes = [
-        sum(len(own.text.strip()) for own in find_own_texts(message, 0) if own.text.strip() in text)
+        sum(len(own_text.text.strip()) for own_text in find_own_texts(message, 0) if own_text.text.strip() in text)
         for message in messages
     ]
     return messages[int(np.argmax(sizes))] if any(sizes) else None

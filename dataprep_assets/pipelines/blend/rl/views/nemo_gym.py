@@ -61,8 +61,8 @@ def _encode_line(record: Record) -> bytes:
 def _write_view(splits: Sequence[RecordSplit], view: BlendViewWriter) -> None:
     for split in splits:
         target = view.target / _format_file_name(split)
-        plain = all(not shard.file.record.path.endswith(".zst") for shard in split.shards)
-        if plain and all(_encode_line(record) is record.line for record in split.read_records(view.store)):
+        is_plain = all(not shard.file.record.path.endswith(".zst") for shard in split.shards)
+        if is_plain and all(_encode_line(record) is record.line for record in split.read_records(view.store)):
             # remove a file that a killed run left behind, because a join must create a new file
             target.unlink(missing_ok=True)
             run_file = FileRef(split.run, view.store.require(split.run).file(split.run_file))
@@ -88,8 +88,10 @@ def _find_difference(line: bytes, record: Record) -> str | None:
             return "the prompt"
     elif not is_equal(_join_calls(convert_to_chat_messages(items)), _join_calls(convert_to_chat_messages(prompt))):
         return "the prompt"
-    tools, flat = parts.get_value(parts.tools), find_value(row, RESPONSE_TOOLS)
-    if not is_equal(tools if not isinstance(tools, list) else [convert_to_response_tool(tool) for tool in tools], flat):
+    tools, row_tools = parts.get_value(parts.tools), find_value(row, RESPONSE_TOOLS)
+    if not is_equal(
+        tools if not isinstance(tools, list) else [convert_to_response_tool(tool) for tool in tools], row_tools
+    ):
         return "the tools"
     moved_paths = [path for path in (parts.prompt, parts.tools) if path is not None]
     is_same = is_equal(remove_paths(row, [RESPONSE_INPUT, RESPONSE_TOOLS]), remove_paths(parts.record, moved_paths))

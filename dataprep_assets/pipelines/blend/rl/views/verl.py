@@ -25,7 +25,7 @@ def _build_schema(columns: RecordColumns) -> "pa.Schema":
     import pyarrow as pa
 
     types = columns.build_schema_fields()
-    extra = [
+    extra_fields = [
         ("index", pa.int64()),
         ("split", pa.string()),
         ("ground_truth_format", pa.string()),
@@ -40,7 +40,7 @@ def _build_schema(columns: RecordColumns) -> "pa.Schema":
             ("ability", pa.string()),
             *([("agent_name", pa.string())] if "agent_name" in columns.texts else []),
             ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", types["answer"])])),
-            ("extra_info", pa.struct(extra)),
+            ("extra_info", pa.struct(extra_fields)),
         ]
     )
 
@@ -73,15 +73,15 @@ def _build_row(values: SharedValues, record: Record, split: str) -> dict[str, An
 
 
 def _extract_shared_values(row: Mapping[str, Any]) -> SharedValues:
-    extra = row["extra_info"]
+    extra_info = row["extra_info"]
     return SharedValues(
         prompt=row["prompt"],
         answer=row["reward_model"]["ground_truth"],
-        answer_format=extra["ground_truth_format"],
-        tools=extra.get("tools"),
+        answer_format=extra_info["ground_truth_format"],
+        tools=extra_info.get("tools"),
         texts={"agent_name": row.get("agent_name")},
-        values={name: extra[name] for name in _KWARGS if name in extra},
-        record=extra["record"],
+        values={name: extra_info[name] for name in _KWARGS if name in extra_info},
+        record=extra_info["record"],
     )
 
 
