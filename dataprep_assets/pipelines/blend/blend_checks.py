@@ -163,22 +163,26 @@ def _read_sequences(directory: Path, receipt: Receipt) -> Iterator[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class _BlendSource:
-    """A planned dataset, and its current files (`now`), which are None if they could not be listed."""
+    """A planned dataset, and its current files, which are None if they could not be listed."""
 
     unit: PlannedUnit
-    now: DiscoveredDataset | None
+    current_files: DiscoveredDataset | None
 
     @property
     def bytes_now(self) -> int:
         """Current size of the dataset's files in bytes; the planned size if the files could not be listed."""
-        return self.unit.size_bytes if self.now is None else sum(entry.size_bytes for entry in self.now.entries)
+        return (
+            self.unit.size_bytes
+            if self.current_files is None
+            else sum(entry.size_bytes for entry in self.current_files.entries)
+        )
 
     @property
     def changes(self) -> dict[str, int]:
         """Numbers of files that were added, removed or changed since the plan."""
         planned_versions, current_versions = (
             {path: version for path, *version in _identify_files(dataset_files)}
-            for dataset_files in (restore_planned_dataset(self.unit), self.now)
+            for dataset_files in (restore_planned_dataset(self.unit), self.current_files)
         )
         return {
             "added": len(current_versions.keys() - planned_versions.keys()),
@@ -201,7 +205,7 @@ def blend_sources_unchanged(run: OpenedRun) -> Finding:
     """
     blend, facts, plan = run.blend, run.facts, run.plan
     sources = list(_list_sources(blend, plan))
-    unlisted = [source for source in sources if source.now is None]
+    unlisted = [source for source in sources if source.current_files is None]
     rows = [
         row
         for split in dict.fromkeys(u.home for u in plan.units)
@@ -224,19 +228,20 @@ def _list_sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSo
     for unit in plan.units:
         is_mirrored = open_place(unit.dataset, blend.sources).access.mirrored
         if is_mirrored and not reachable:
-            yield _BlendSource(unit=unit, now=None)
+            yield _BlendSource(unit=unit, current_files=None)
             continue
         try:
             current_files = rediscover_dataset(blend, unit)
         except TransferError:
             reachable = False  # wait for an unreachable hub only once, not for each dataset
-            yield _BlendSource(unit=unit, now=None)
+            yield _BlendSource(unit=unit, current_files=None)
             continue
         except SourceError:
             # a local folder without files is empty, but a hub or bucket that refuses to list files may still have them
             current_files = None if is_mirrored else _build_empty_dataset(unit)
         yield _BlendSource(
-            unit=unit, now=current_files if current_files is not None or is_mirrored else _build_empty_dataset(unit)
+            unit=unit,
+            current_files=current_files if current_files is not None or is_mirrored else _build_empty_dataset(unit),
         )
 
 
@@ -269,7 +274,7 @@ def _build_source_rows(
         for amounts in (planned_amounts, current_amounts)
     ]
     for source in own_sources:
-        name, changes = source.unit.name, {} if source.now is None else source.changes
+        name, changes = source.unit.name, {} if source.current_files is None else source.changes
         yield {
             "dataset": name,
             "split": split,

@@ -345,10 +345,10 @@ class OpenedSplit:
 
 @dataclass(frozen=True)
 class _OpenedSplits:
-    """The complete splits of a release, and the number of incomplete splits (`others`), which are not checked."""
+    """The complete splits of a release, and the number of incomplete splits, which are not checked."""
 
     complete: Sequence[OpenedSplit]
-    others: int
+    incomplete_count: int
 
 
 def _open_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedSplits:
@@ -364,7 +364,7 @@ def _open_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequence[
 
 def _summarize_splits(find: Callable[[OpenedSplit], Finding], splits: _OpenedSplits) -> Finding:
     findings = {split.layout.split: fail_on_errors(find)(split) for split in splits.complete}
-    return summarize_findings(findings, list(findings), splits.others, noun="split")
+    return summarize_findings(findings, list(findings), splits.incomplete_count, noun="split")
 
 
 def tokens_accounted(split: OpenedSplit) -> Finding:

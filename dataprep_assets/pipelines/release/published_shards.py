@@ -324,13 +324,13 @@ class OpenedPublication:
     Attributes:
         place: The public location.
         release: The manifest of the current shards.
-        kept: Path of the local copy of the published manifest.
+        manifest_copy: Path of the local copy of the published manifest.
         receipt: The receipt of the publication; None if the release was published elsewhere.
     """
 
     place: ReleaseLocation
     release: Release
-    kept: Path = Path()
+    manifest_copy: Path = Path()
     receipt: Receipt | None = None
 
     @cached_property
@@ -346,7 +346,7 @@ def _open_publication(
     return OpenedPublication(
         place=locate_release(target),
         release=build_release_manifest(release, store, compute_release_layout(release, store)),
-        kept=store.local(artifact) / MANIFEST,
+        manifest_copy=store.local(artifact) / MANIFEST,
         receipt=store.require(artifact),
     )
 
@@ -375,8 +375,8 @@ def _find_false_claims(publication: OpenedPublication) -> Iterator[str]:
     release, receipt = publication.release, publication.receipt
     if receipt is None:
         return
-    if publication.kept.read_bytes() != release.to_bytes():
-        yield f"{publication.kept}: does not describe the current shards"
+    if publication.manifest_copy.read_bytes() != release.to_bytes():
+        yield f"{publication.manifest_copy}: does not describe the current shards"
     claims = _build_claims(release, publication.place)
     for name, value in claims.items():
         if receipt.facts.get(name) != value:
