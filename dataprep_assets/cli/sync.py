@@ -260,7 +260,7 @@ def _sync_release(
 ) -> None:
     """Copy a release: compare every file with the manifest, and copy the manifest last."""
     from dataprep_assets.pipelines.release.migration import migrate, plan_migration
-    from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
+    from dataprep_assets.pipelines.release.published import format_consumer_code, list_consumer_environment
     from dataprep_assets.serving.window import release
 
     source_release, destination_release = (
@@ -292,5 +292,5 @@ def _sync_release(
         migrate(plan, source_release, destination_release, scratch, add_bytes)
     output(_describe_copy(len(plan.todo), "file", plan.bytes, began))
     output(f"Copy complete, digests match: {destination_release}/{release.MANIFEST}")
-    for line in [*consumer_environment(destination), consumer_code(destination_release)]:
+    for line in [*list_consumer_environment(destination), format_consumer_code(destination_release)]:
         output(line)

@@ -149,11 +149,11 @@ def _is_on_web_server(path: str | None) -> bool:
 def _find_releases(path: str | None, verification: "Verification") -> "Iterator[tuple[str, str, int, int, list[str]]]":
     """Yield each release at or below a place: its name, location, number of files, bytes and defects."""
     from dataprep_assets.errors import DataprepError
-    from dataprep_assets.pipelines.release.published import release_defects, releases_below
+    from dataprep_assets.pipelines.release.published import find_release_defects, find_releases_below
     from dataprep_assets.serving.window.release import ReleaseLocation, locate_files, locate_release, read_release
 
     location = ReleaseLocation(project.open_store(None)()) if path is None else locate_release(path)
-    for release_location in [location] if _is_on_web_server(path) else releases_below(location):
+    for release_location in [location] if _is_on_web_server(path) else find_releases_below(location):
         try:
             release = read_release(release_location)
             release_files = locate_files(release_location, release)
@@ -167,7 +167,7 @@ def _find_releases(path: str | None, verification: "Verification") -> "Iterator[
             str(release_location),
             len(release.files),
             size,
-            list(release_defects(release_files, release, verification)),
+            list(find_release_defects(release_files, release, verification)),
         )
 
 

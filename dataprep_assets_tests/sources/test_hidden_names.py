@@ -8,7 +8,7 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.plan.discovery import discover_dataset
-from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.remarks import find_corpus_remarks
 from dataprep_assets.pipelines.corpus.source.manifest import plan_manifest
@@ -97,7 +97,7 @@ def test_an_include_that_takes_only_such_names_says_so(folder: Path, tmp_path: P
 def test_a_blend_does_the_same(folder: Path) -> None:
     def found(path: str) -> set[str]:
         blend = pretraining(folder, blend={"datasets": [{"name": "d", "path": path}]})
-        (unit,) = blend.data_blend().units()
+        (unit,) = blend.load_data_blend().list_units()
         return {entry.relpath for entry in discover_dataset(unit, blend.sources).entries}
 
     assert found(str(folder)) == {*DATA}
@@ -107,7 +107,7 @@ def test_a_blend_does_the_same(folder: Path) -> None:
     assert found(f"{folder}/.ipynb_checkpoints") == {"part-0.jsonl"}
     assert found(f"{folder}/*/_attempt.jsonl") == {"lang=de/_attempt.jsonl"}
     blend = pretraining(folder, blend={"datasets": [{"name": "d", "path": str(folder)}]})
-    (hint,) = [one for one in blend_remarks(blend) if "begin with" in one.sentence]
+    (hint,) = [one for one in find_blend_remarks(blend) if "begin with" in one.sentence]
     assert f"{len(HIDDEN)} files excluded" in hint.sentence
 
 

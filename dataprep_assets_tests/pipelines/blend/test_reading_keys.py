@@ -10,7 +10,7 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
-from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.dagster_blend import REFERENCE, blend, chats, evaluations, failed
@@ -44,14 +44,14 @@ def datasets(folder: Path, **keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def remarks(folder: Path, **keys: dict[str, Any]) -> list[Remark]:
-    return list(blend_remarks(pretraining(folder, blend=datasets(folder, **keys))))
+    return list(find_blend_remarks(pretraining(folder, blend=datasets(folder, **keys))))
 
 
 def test_a_blend_reads_its_files_as_declared(folder: Path, tmp_path: Path) -> None:
     declaration = pretraining(
         folder, blend=datasets(folder, **KEYS), pretrain={"separator": "<|endoftext|>"}, num_shards=3
     )
-    assert list(blend_remarks(declaration)) == []
+    assert list(find_blend_remarks(declaration)) == []
     directory, _, plan = finished(declaration, tmp_path / "root")
     store = LocalArtifacts(tmp_path / "root")
     for unit in plan.units:

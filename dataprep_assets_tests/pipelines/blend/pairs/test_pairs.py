@@ -21,7 +21,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.pairs.lengths import build_length_rows, lengths_balanced
-from dataprep_assets.pipelines.blend.pairs.pairs import pairs_shards
+from dataprep_assets.pipelines.blend.pairs.pairs import prepare_pairs_shards
 from dataprep_assets.pipelines.blend.pairs.pairs_checks import PAIRS_CHECKS, OpenedPairs
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
 from dataprep_assets.pipelines.blend.pairs.view import CHECKS, PreferenceView
@@ -280,7 +280,7 @@ def test_a_sensitive_blend_shows_no_text_and_no_key(tmp_path: Path, monkeypatch:
 def shard(finished: Blend, tmp_path: Path) -> OpenedPairs:
     """A shard of pairs that a test may damage."""
     store = LocalArtifacts(Path(shutil.copytree(finished.root, tmp_path / "root")))
-    return OpenedPairs.open(pairs_shards(finished.declaration, store, finished.plan, ["mixed-00000"])[0])
+    return OpenedPairs.open(prepare_pairs_shards(finished.declaration, store, finished.plan, ["mixed-00000"])[0])
 
 
 def find(shard: OpenedPairs) -> set[str]:

@@ -195,7 +195,7 @@ def test_every_row_is_traced_to_its_record_and_back(finished: Blend, name: str) 
             assert trace_documents(tracer, file=found.file, row=found.row) == [found]
             (place,) = (p for p in found.places if p.artifact.endswith(f"/{name}"))
             assert place.at["sample"] == number
-            source = Path(finished.declaration.data_blend().units()[0].dataset.path) / Path(found.file).name
+            source = Path(finished.declaration.load_data_blend().list_units()[0].dataset.path) / Path(found.file).name
             assert json.loads(source.read_text(encoding="utf-8").splitlines()[found.row - 1]) == records[number]
             path, row = finished.directory(name) / place.file, place.at["row"]
             assert isinstance(row, int)
