@@ -5,7 +5,7 @@ bounds (`execution.watch` enforces them). A process reports its position (`repor
 progress (`report_progress`). A process that exceeds a bound is terminated, and its task is retried once by itself,
 with a report of each row. If it exceeds the bound again, the error names the position.
 
-Entry points: `Bounds`, `report_position`, `report_activity`, `report_progress`, `report_to`, `reads_single_rows`,
+Entry points: `Bounds`, `report_position`, `report_activity`, `report_progress`, `report_to`, `must_read_single_rows`,
 `parse_json`, `load_untrusted_json`.
 """
 
@@ -120,7 +120,7 @@ def report_to(send_report: Callable[[str], None], *, reports_each_row: bool = Fa
         _Report.tell, _Report.where, _Report.close = before
 
 
-def reads_single_rows() -> bool:
+def must_read_single_rows() -> bool:
     """Return whether this process retries work that exceeded its bound: readers then yield and report single rows."""
     return _Report.close
 

@@ -34,9 +34,9 @@ def find_dataset_class(component: str) -> type[Dataset]:
     extension = PIPELINES[component]
     dataset_class = extension.load()
     if not (isinstance(dataset_class, type) and issubclass(dataset_class, Dataset)):
-        raise extension.unfit_error("is not a Dataset")
+        raise extension.build_unfit_error("is not a Dataset")
     if dataset_class.component != component:
-        raise extension.unfit_error(f"has the component name {dataset_class.component!r}")
+        raise extension.build_unfit_error(f"has the component name {dataset_class.component!r}")
     return dataset_class
 
 
@@ -50,7 +50,7 @@ def _load_component(name: str) -> Any:
     return PIPELINES[name].sibling("component", name).load()
 
 
-def _loads(name: str) -> bool:
+def _can_load(name: str) -> bool:
     try:
         _load_component(name)
     except ConfigError:
@@ -64,4 +64,4 @@ def __dir__() -> list[str]:
     Dagster imports all listed names, so a broken component would make the others unusable. The error of a broken
     component is reported where it is declared.
     """
-    return [name for name in __all__ if _loads(name)]
+    return [name for name in __all__ if _can_load(name)]

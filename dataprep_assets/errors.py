@@ -156,7 +156,7 @@ class WorkerDiedError(DataprepError):
     """A worker process that ended without an answer; names its task."""
 
 
-def memory_error(location: str) -> OutOfMemoryError:
+def build_memory_error(location: str) -> OutOfMemoryError:
     """Return an error for exhausted memory; `location` names the work that needed it."""
     return OutOfMemoryError(
         f"{location}: out of memory. The file is not necessarily damaged. Give the process more memory, or run fewer "

@@ -23,7 +23,7 @@ _OWN = "dataprep-assets"
 
 
 @cache
-def _entry_points(path: tuple[str, ...]) -> Any:
+def _read_entry_points(path: tuple[str, ...]) -> Any:
     """Return the entry points of all packages on `path`, read once for all kinds of extensions.
 
     The class of the result differs between versions of Python, but always has `select`. `path` is `sys.path`, because
@@ -72,7 +72,7 @@ class Extension:
                 "the package, or uninstall it"
             ) from error
 
-    def unfit_error(self, reason: str) -> ConfigError:
+    def build_unfit_error(self, reason: str) -> ConfigError:
         """Return an error for an object of the wrong type or with wrong attributes."""
         return ConfigError(f"{self}: {self.module}:{self.attribute} {reason}. Repair the package, or uninstall it")
 
@@ -113,7 +113,7 @@ class Extensions:
         extensions: dict[str, list[Extension]] = {}
         for name, value in self._own.items():
             extensions.setdefault(name, []).append(self._build_extension(name, value, _OWN))
-        for point in _entry_points(tuple(sys.path)).select(group=self._group):
+        for point in _read_entry_points(tuple(sys.path)).select(group=self._group):
             package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
             extensions.setdefault(point.name, []).append(self._build_extension(point.name, point.value, package))
         return extensions

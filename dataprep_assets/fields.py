@@ -86,29 +86,31 @@ def select_fields(batch: Any, paths: Sequence[str]) -> Any:
     import pyarrow as pa
 
     columns: dict[str, Any] = {}
-    for name, rests in _paths_by_column(batch.schema, paths).items():
+    for name, rests in _group_paths_by_column(batch.schema, paths).items():
         column = batch.column(name)
         columns[name] = (
-            column if None in rests else _narrow_struct(column, [inner_path for inner_path in rests if inner_path])
+            column
+            if None in rests
+            else _select_struct_fields(column, [inner_path for inner_path in rests if inner_path])
         )
     return pa.RecordBatch.from_pydict(columns) if columns else batch.select([])
 
 
-def _narrow_struct(array: Any, paths: Sequence[str]) -> Any:
+def _select_struct_fields(array: Any, paths: Sequence[str]) -> Any:
     import pyarrow as pa
 
     fields: dict[str, Any] = {}
-    for name, rests in _paths_by_column(array.type, paths).items():
+    for name, rests in _group_paths_by_column(array.type, paths).items():
         inner = array.field(name)
         fields[name] = (
-            inner if None in rests else _narrow_struct(inner, [inner_path for inner_path in rests if inner_path])
+            inner if None in rests else _select_struct_fields(inner, [inner_path for inner_path in rests if inner_path])
         )
     if not fields:
         return array
     return pa.StructArray.from_arrays([*fields.values()], names=[*fields], mask=array.is_null())
 
 
-def _paths_by_column(schema: Any, paths: Sequence[str]) -> dict[str, list[str | None]]:
+def _group_paths_by_column(schema: Any, paths: Sequence[str]) -> dict[str, list[str | None]]:
     """Return column → the parts that `paths` select: None for the whole column, else paths inside it."""
     import pyarrow.types as types
 

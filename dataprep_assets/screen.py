@@ -155,7 +155,7 @@ def shorten_sections(
     ]
 
 
-def relative_paths(text: str, root: Path) -> str:
+def shorten_paths(text: str, root: Path) -> str:
     """Return a text with the paths in the working directory, or in the project that encloses it, relative to it.
 
     Args:

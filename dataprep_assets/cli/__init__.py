@@ -46,12 +46,12 @@ from dataprep_assets.cli import (
 )
 from dataprep_assets.cli.support.arguments import Options
 from dataprep_assets.cli.support.examples import format_examples
-from dataprep_assets.cli.support.project import current_privacy, scope_privacy, use_project
-from dataprep_assets.cli.support.welcome import DOCS, welcome_lines
+from dataprep_assets.cli.support.project import get_privacy, scope_privacy, use_project
+from dataprep_assets.cli.support.welcome import DOCS, format_welcome
 from dataprep_assets.cli.training import release, schedule, seen
 from dataprep_assets.errors import ConfigError, DataprepError, os_error_reason
 from dataprep_assets.execution.run_task import disable_core_dumps
-from dataprep_assets.execution.watch import process_start, run_bounded
+from dataprep_assets.execution.watch import read_process_start, run_bounded
 from dataprep_assets.project import find_project
 from dataprep_assets.screen import print_error, stop_waiting, wrap_output
 
@@ -143,7 +143,7 @@ def _set_global_options(
     if folder is not None:
         use_project(folder)
     if context.invoked_subcommand is None:
-        print("\n".join(welcome_lines()))
+        print("\n".join(format_welcome()))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -161,7 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
     # read before the fork, because a child process has its own start time
-    Options.began = process_start() if arguments is None else time.monotonic()
+    Options.began = read_process_start() if arguments is None else time.monotonic()
     Options.verbose, Options.quiet = "--verbose" in words, "--quiet" in words
     try:
         _load_environment(words)
@@ -220,20 +220,20 @@ def _execute(words: list[str]) -> int:
         print_error(f"\ndataprep: interrupted. Finished work is kept. Run {command} again to resume")
         return INTERRUPTED
     except ConfigError as error:
-        return _report_error(error, current_privacy().public_error(error), WRONG_USAGE)
+        return _report_error(error, get_privacy().public_error(error), WRONG_USAGE)
     except DataprepError as error:
-        return _report_error(error, current_privacy().public_error(error), FAILED)
+        return _report_error(error, get_privacy().public_error(error), FAILED)
     except OSError as error:
         problem = ": ".join(str(part) for part in (error.filename, os_error_reason(error)) if part)
         return _report_error(
-            error, current_privacy().public_text(problem, f"{type(error).__name__}: {error.strerror}"), FAILED
+            error, get_privacy().public_text(problem, f"{type(error).__name__}: {error.strerror}"), FAILED
         )
     except Exception as error:
         # Detect usage errors by this method, because the name and module of typer's class differ between its versions.
         if (format_message := getattr(error, "format_message", None)) is None:
-            if not current_privacy().closed:
+            if not get_privacy().closed:
                 raise
-            return _report_error(error, current_privacy().public_error(error), FAILED)
+            return _report_error(error, get_privacy().public_error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
         # remove the words that pydantic puts before a choice's message
         sentence = f"{format_message().replace('Value error, ', '').rstrip('.')}. See `{command} --help`"
@@ -241,8 +241,8 @@ def _execute(words: list[str]) -> int:
 
 
 def _report_error(error: Exception, sentence: str, code: int) -> int:
-    if current_privacy().closed:
-        current_privacy().store_texts(traceback.format_exception(error))
+    if get_privacy().closed:
+        get_privacy().store_texts(traceback.format_exception(error))
     elif Options.verbose:
         traceback.print_exception(error)
     print_error(f"dataprep: {sentence}")

@@ -58,7 +58,7 @@ def command(
         return 0
     rows = open_dataset.documents(where=where, reason=reason, split=split)
     max_rows = limit if limit is not None or as_csv or json_ else _MAX_ROWS
-    write, printed = _csv_writer(table.columns) if as_csv else _print_json if json_ else _print_row, 0
+    write, printed = _start_csv(table.columns) if as_csv else _print_json if json_ else _print_row, 0
     for printed, row in enumerate(islice(rows, max_rows), 1):  # noqa: B007
         write(row)
     # counting the remaining rows does not read them
@@ -86,7 +86,7 @@ def _print_drops(dataset: str, table: "DocumentTable", privacy: Privacy, *, as_j
     project.print_unless_private(table.unprotected(), f"{dataset}: some taggers are not protected")
 
 
-def _csv_writer(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], object]:
+def _start_csv(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], object]:
     """Print the CSV header; return the function that prints a row."""
     # a table built before the declaration's last edit may have additional columns
     writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.arguments import AsJson, dataset_names
+from dataprep_assets.cli.support.arguments import AsJson, complete_dataset_names
 from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.screen import wrap_line
@@ -48,7 +48,7 @@ def command(
         typer.Argument(
             metavar="[NAME...]",
             help="Names of the datasets to list. [default: all declared datasets]",
-            autocompletion=dataset_names,
+            autocompletion=complete_dataset_names,
         ),
     ] = None,
     json_: AsJson = False,
@@ -81,7 +81,9 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
     try:
         loaded = project.load_declarations().load(project.find_declaration(name))
     except ConfigError as error:
-        return ListedDataset(dataset=name, component=component, state="cannot be loaded", why=_first_line(error))
+        return ListedDataset(
+            dataset=name, component=component, state="cannot be loaded", why=_extract_first_line(error)
+        )
     if not isinstance(loaded, Dataset):
         return ListedDataset(
             dataset=name, component=component, state="unknown", why="not a component of dataprep_assets"
@@ -90,7 +92,9 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
         to_make, reason = _count_to_build(loaded)
     except DataprepError as error:
         reason = (
-            load_privacy(loaded.declaration).public_error(error) if loaded.declaration.sensitive else _first_line(error)
+            load_privacy(loaded.declaration).public_error(error)
+            if loaded.declaration.sensitive
+            else _extract_first_line(error)
         )
         return ListedDataset(dataset=name, component=component, state="unknown", why=reason)
     state = "never run" if to_make is None else f"{to_make:,} to build" if to_make else "up to date"
@@ -112,7 +116,7 @@ def _count_to_build(component: "Dataset") -> tuple[int | None, str]:
     )
 
 
-def _first_line(error: DataprepError) -> str:
+def _extract_first_line(error: DataprepError) -> str:
     first_line, *other_lines = str(error).splitlines()
     return f"{first_line} (and {len(other_lines)} more: `dataprep check`)" if other_lines else first_line
 

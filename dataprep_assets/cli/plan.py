@@ -43,7 +43,7 @@ OVERHEADS: Mapping[str, EngineOverhead] = {
 """Overhead of each engine, by its name in `run_on`."""
 
 
-def engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> float:
+def estimate_engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> float:
     """Return the expected elapsed time of a build on an engine, in seconds, with the same cores.
 
     Args:
@@ -61,14 +61,14 @@ def engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> float:
     return cost.seconds + extra
 
 
-def engine_table(cost: "Cost", machine: "Machine") -> str:
+def format_engine_table(cost: "Cost", machine: "Machine") -> str:
     """Return a line per engine: the expected time on it with the same cores, and its overhead."""
     from dataprep_assets.planning.cost import format_seconds
 
     lines = []
     for engine, engine_overhead in OVERHEADS.items():
         lines.append(
-            f"{f'on {engine}':<15}{format_seconds(engine_seconds(cost, machine, engine))}   "
+            f"{f'on {engine}':<15}{format_seconds(estimate_engine_seconds(cost, machine, engine))}   "
             f"overhead: {engine_overhead.run_seconds:.1f} s per run, "
             f"{engine_overhead.shard_seconds * 1000:,.0f} ms of CPU time per shard"
         )
@@ -97,7 +97,7 @@ def command(
     costs = open_dataset.component.cost(open_dataset.store, machine)
     privacy = load_privacy(open_dataset.component.declaration, open_dataset.store)
     if json_:
-        engines = {engine: round(engine_seconds(costs.cost, machine, engine), 1) for engine in OVERHEADS}
+        engines = {engine: round(estimate_engine_seconds(costs.cost, machine, engine), 1) for engine in OVERHEADS}
         amounts = {**costs.cost.to_json(), "seconds_on": engines, "rates_measured_on": costs.measured}
         print(json.dumps({"dataset": dataset, "machine": asdict(machine), **privacy.public_amounts(amounts)}))
         return 0
@@ -106,6 +106,7 @@ def command(
     )
     rates = f"rates          {rates_origin}; the cost is for a build from scratch"
     project.print_unless_private(
-        [format_cost(dataset, costs.cost, machine), engine_table(costs.cost, machine), rates], f"{dataset}: planned"
+        [format_cost(dataset, costs.cost, machine), format_engine_table(costs.cost, machine), rates],
+        f"{dataset}: planned",
     )
     return 0

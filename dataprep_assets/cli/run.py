@@ -26,7 +26,7 @@ from dataprep_assets.screen import (
     print_error,
     print_lines,
     read_width,
-    relative_paths,
+    shorten_paths,
     shorten_sections,
     show_waiting,
     stop_waiting,
@@ -109,7 +109,7 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
     """Build datasets, each with its lock if it has one; skip datasets whose inputs failed."""
     codes, start_time = dict[str, int](), Options.began
     for dataset, lock_ in sound:
-        failed = [of for of in _input_datasets(dataset) if codes.get(of)]
+        failed = [of for of in _find_input_datasets(dataset) if codes.get(of)]
         if failed:
             print_error(f"{dataset.name}: not built, because {' and '.join(failed)} was not built")
         # a skipped dataset has the exit code of its failed input
@@ -142,14 +142,14 @@ def _choose_names(names: list[str], *, all_: bool) -> list[str]:
         raise ConfigError(
             "--all: this project declares only the shipped samples. Name one of them, or declare a dataset"
         )
-    inputs_by_dataset = {name: _input_datasets(project.current_project().dataset(name)) for name in dataset_names}
+    inputs_by_dataset = {name: _find_input_datasets(project.current_project().dataset(name)) for name in dataset_names}
     try:
         return [name for name in TopologicalSorter(inputs_by_dataset).static_order() if name in inputs_by_dataset]
     except CycleError as error:
         raise ConfigError(f"--all: circular inputs: {' ← '.join(error.args[1])}. Remove one of these inputs") from None
 
 
-def _input_datasets(dataset: "OpenDataset") -> list[str]:
+def _find_input_datasets(dataset: "OpenDataset") -> list[str]:
     """Return the other datasets from which a dataset is built."""
     from dataprep_assets.engine.artifact.spec import DatasetInput
 
@@ -230,7 +230,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
         print_lines([f"{dataset.name}:"])
         steps = Steps(specs)
         listeners: list[BuildListener] = [steps, *([locked] if locked is not None else [])]
-        with _terminal_output():
+        with _open_terminal_output():
             result = dataset.build(listeners=listeners, verbose=Options.verbose, start_time=start_time)
             steps.end()
         if result.ended:
@@ -270,7 +270,7 @@ def _print_sections(name: str, sections: Sequence[Section], width: int | None, *
     root = project.current_project().root
     short_sections = list[Section]()
     for section in sections:
-        lines, end = ([relative_paths(line, root) for line in part] for part in (section.lines, section.end))
+        lines, end = ([shorten_paths(line, root) for line in part] for part in (section.lines, section.end))
         # note the folder of the paths, because the trainer starts in a different one
         if lines[:1] == [TRAINERS] and lines != section.lines:
             lines[0] = f"{TRAINERS.removesuffix(':')} (paths relative to {Path.cwd()}):"
@@ -281,7 +281,7 @@ def _print_sections(name: str, sections: Sequence[Section], width: int | None, *
 
 
 @contextmanager
-def _terminal_output() -> Iterator[None]:
+def _open_terminal_output() -> Iterator[None]:
     from dataprep_assets.orchestration.runs.terminal import show_progress, show_step, write_printed_lines
 
     with write_printed_lines(sys.stdout), nullcontext() if Options.quiet else show_progress(sys.stderr):
@@ -298,7 +298,7 @@ def _print_warnings(result: "RunResult") -> None:
 def _print_failures(dataset: "OpenDataset", result: "RunResult") -> None:
     """Print each failure once: failed steps with their reasons, and failed blocking checks."""
     # a failed blocking check is an error, like a failed step
-    for line in dict.fromkeys([*dataset.complaints(result), *result.failed_checks]):
+    for line in dict.fromkeys([*dataset.list_complaints(result), *result.failed_checks]):
         print_error(f"  {line}")
 
 
@@ -311,7 +311,7 @@ def _end_failed_run(dataset: "OpenDataset", result: "RunResult", steps: "Steps")
     _print_failures(dataset, result)
     _print_warnings(result)
     width = read_width(sys.stdout)
-    current_partitions = _current_partitions(steps, store)
+    current_partitions = _find_current_partitions(steps, store)
     kept_count, failed_count = len(current_partitions.keys() - steps.failed_specs), len(steps.failed_specs)
     rest_count = len(dataset.specs) - kept_count - failed_count
     lines = [
@@ -328,11 +328,11 @@ def _print_next(dataset: "OpenDataset", result: "RunResult", part: str = "") -> 
     cause = "the cause"
     if result.ended == result.ended.MISCONFIGURED:
         declaration = str(project.find_declaration(dataset.name))
-        cause = relative_paths(declaration, project.current_project().root)
+        cause = shorten_paths(declaration, project.current_project().root)
     print_lines(["", f"next: correct {cause}, then run `dataprep run {dataset.name}{part}` again"])
 
 
-def _current_partitions(steps: "Steps", store: "ArtifactStore") -> "dict[ArtifactSpec, Sequence[str | None]]":
+def _find_current_partitions(steps: "Steps", store: "ArtifactStore") -> "dict[ArtifactSpec, Sequence[str | None]]":
     """Return the partitions that a failed run built or found up to date. A failed check does not exclude any."""
     from dataprep_assets.engine.staleness.decide import CHECK_FAILED
     from dataprep_assets.engine.staleness.status import decide_slots
@@ -356,11 +356,11 @@ def _run_part(name: str, part: PartitionSelection) -> int:
 
     (dataset,) = _open_sound([name], is_whole=False)
     project.apply_privacy(dataset.component)
-    part.partitioned_specs(dataset.specs)
+    part.list_partitioned_specs(dataset.specs)
     print_lines([f"{name}:"])
     steps = Steps(dataset.specs)
     try:
-        with _terminal_output():
+        with _open_terminal_output():
             result = dataset.build_part(part, listeners=[steps], verbose=Options.verbose)
     except NotFoundError as nothing:
         print_lines([str(nothing)])

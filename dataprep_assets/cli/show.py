@@ -84,7 +84,7 @@ def command(
             )
         print(project.describe_browser_command())
     except DataprepError as error:
-        print(f"\nnot finished: {project.current_privacy().public_error(error)}")
+        print(f"\nnot finished: {project.get_privacy().public_error(error)}")
         print(f"Run `dataprep status {dataset}` to list the missing artifacts, `dataprep run {dataset}` to build them")
     return 0
 
@@ -129,7 +129,7 @@ def _to_json(dataset: "OpenDataset", rows: Sequence[_ArtifactRow]) -> dict[str, 
     try:
         # hidden for private data, because the lines contain counts
         lines = [*component.summary(dataset.store), *component.trainer_lines(dataset.store)]
-        summary = None if project.current_privacy().closed else [line for line in lines if line]
+        summary = None if project.get_privacy().closed else [line for line in lines if line]
     except DataprepError:  # the dataset is not finished
         summary = None
     return {
@@ -160,7 +160,7 @@ def _format_table(artifact_rows: Sequence[_ArtifactRow]) -> Iterator[str]:
         (
             f"{'*' if artifact.product else ' '} {artifact.artifact}",
             _describe_presence(artifact),
-            _location_text(artifact).removeprefix(folder),
+            _format_location(artifact).removeprefix(folder),
         )
         for artifact in artifact_rows
     ]
@@ -176,5 +176,5 @@ def _describe_presence(row: _ArtifactRow) -> str:
     return f"{row.there:,} of {count_of(row.planned, row.noun)}"
 
 
-def _location_text(row: _ArtifactRow) -> str:
+def _format_location(row: _ArtifactRow) -> str:
     return f"{row.location or ''}{' …' if row.planned is not None and row.planned > 1 else ''}"

@@ -64,7 +64,7 @@ def command(
         output = _Output(as_json=json_)
         # a separate work folder per copy, from which a killed copy resumes
         identity = hashlib.sha256(f"{source_place} {destination_place} {prefix}".encode()).hexdigest()[:16]
-        work = project.work_folder() / "sync" / identity
+        work = project.find_work_folder() / "sync" / identity
         with nullcontext() if dry_run else _lock_alone(work, destination_place):
             _sync(source_place, destination_place, prefix, tuple(select or ()), output, work, dry_run=dry_run)
     if json_:
@@ -108,7 +108,7 @@ class _FolderLines:
 
     def __init__(self, plan: "SyncPlan", progress: "Progress", output: _Output) -> None:
         self._progress, self._output, self._on_server = progress, output, plan.on_server
-        self._objects = Counter(_folder_of(item.key) for item in plan.todo)
+        self._objects = Counter(_find_folder(item.key) for item in plan.todo)
         self._copied, self._bytes = Counter[str](), Counter[str]()
 
     def add_bytes(self, count: int) -> None:
@@ -118,7 +118,7 @@ class _FolderLines:
 
     def add(self, item: "SyncItem") -> None:
         """Count a copied object, and print its folder's line if it is the last one of it."""
-        folder = _folder_of(item.key)
+        folder = _find_folder(item.key)
         self._copied[folder] += 1
         self._bytes[folder] += item.bytes
         if self._on_server:
@@ -144,7 +144,7 @@ class _FolderLines:
             print_line(f"{mark} {folder:<{width}}  {objects}  {format_bytes(self._bytes[folder])}", style)
 
 
-def _folder_of(key: str) -> str:
+def _find_folder(key: str) -> str:
     """Return the folder of an object for the lines of a copy: the dataset and the artifact, or less."""
     return "/".join(key.split("/")[:-1][:2]) or "."
 

@@ -37,7 +37,7 @@ def command(
 ) -> int:
     """Compare artifacts with their receipts, and releases with their manifests. --lock compares a copy with a lock."""
     verification: Verification = "size" if size_only else "full"
-    path = _dataset_location(path)
+    path = _find_dataset_location(path)
     if lock is not None:
         return _verify_copy(lock, path, verification, select or [], as_json=json_)
     if select:
@@ -45,7 +45,7 @@ def command(
     return _verify(path, verification, as_json=json_)
 
 
-def _dataset_location(place: str | None) -> str | None:
+def _find_dataset_location(place: str | None) -> str | None:
     """Return the location of a dataset's artifacts if `place` is the dataset's name; otherwise return `place`."""
     # an existing folder takes precedence over a dataset of the same name
     if place is None or "/" in place or Path(place).exists():

@@ -24,7 +24,7 @@ _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _GRACE_SECONDS = 5.0
 """Time between SIGTERM, upon which `srun` cancels its job, and SIGKILL."""
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _KEPT_BYTES = 8192
 
 
@@ -131,7 +131,7 @@ def _end_processes(process: "subprocess.Popen[bytes]", woken: int) -> None:
             sent_sigterm = True
         elif time.monotonic() > limit:
             _send_signal(process, signal.SIGKILL)
-        select.select([woken], [], [], _LOOK_SECONDS)
+        select.select([woken], [], [], _POLL_SECONDS)
         with contextlib.suppress(BlockingIOError):
             os.read(woken, 4096)
 

@@ -17,7 +17,7 @@ from dataprep_assets.execution import command_guard
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandEnd:
+class CommandResult:
     """The end of a command.
 
     Attributes:
@@ -31,7 +31,7 @@ class CommandEnd:
     refused: str = ""
 
 
-def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: Path, quoted: bool) -> CommandEnd:
+def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: Path, quoted: bool) -> CommandResult:
     """Run a command to its end; processes that it started and left running are terminated with it.
 
     Args:
@@ -61,4 +61,4 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
         answer = guard.stdout.read()
     if not answer:
         raise WorkerDiedError(f"{words[0]}: the process that watches this command was killed. Run the command again")
-    return CommandEnd(**json.loads(answer))
+    return CommandResult(**json.loads(answer))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from dataprep_assets.bounds import reads_single_rows
+from dataprep_assets.bounds import must_read_single_rows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
@@ -27,7 +27,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stores.files import is_private_mode
 from dataprep_assets.stores.pool import map_all
 
-_LOOKED_AT = 128
+_MAX_CHECKED = 128
 """Number of artifacts to check before the outcomes of the current ones are yielded."""
 
 
@@ -230,7 +230,7 @@ def run_and_sweep(
         progress: Counts and shows the work; None shows nothing.
         prepare: The `prepare` argument of `WorkerPool`.
     """
-    in_this_process = workers is None and not reads_single_rows()
+    in_this_process = workers is None and not must_read_single_rows()
     with SerialExecutor() if in_this_process else WorkerPool(workers or 1, ONE_THREAD, prepare) as pool:
         reused = set()
         for outcome in run_jobs(pool, jobs, progress or Progress()):
@@ -260,8 +260,8 @@ def run_tasks(
     """
     if not engine.is_this_machine:
         current_receipts: dict[str, Receipt] = {}
-        for start in range(0, len(jobs), _LOOKED_AT):
-            part = jobs[start : start + _LOOKED_AT]
+        for start in range(0, len(jobs), _MAX_CHECKED):
+            part = jobs[start : start + _MAX_CHECKED]
             receipts = zip(part, map_all(lambda job: job.found(), part, AT_ONCE), strict=True)
             current_receipts |= {job.partition: receipt for job, receipt in receipts if receipt is not None}
             yield from (

@@ -115,7 +115,7 @@ def _require_listener(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
-def _last_line(error: BaseException) -> str:
+def _extract_last_line(error: BaseException) -> str:
     """Return Ray's message: its servers send errors as the text of a traceback, which ends with the message."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
@@ -162,7 +162,9 @@ class RayPool:
                 advice = (
                     f"{self._address}: no Ray cluster found" if self._address else "not set: no local Ray cluster found"
                 )
-                raise ConfigError(f"{ADDRESS}: {advice}: {_last_line(error)}{_describe_remedy(error)}") from error
+                raise ConfigError(
+                    f"{ADDRESS}: {advice}: {_extract_last_line(error)}{_describe_remedy(error)}"
+                ) from error
             self._owner = True
         # use at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
@@ -258,7 +260,7 @@ PROCESSES, RAY = "processes", "ray"
 ENGINES = (PROCESSES, RAY)
 
 
-def worker_count(setting: int | None) -> int:
+def choose_worker_count(setting: int | None) -> int:
     """Return the number of worker processes: the declared one, else DATAPREP_WORKERS, else the number of usable cores.
 
     Raises ConfigError if the variable is not a positive integer.

@@ -42,7 +42,7 @@ from dataprep_assets.execution.run_task import (
     run_task,
 )
 from dataprep_assets.execution.watch import Watch
-from dataprep_assets.stores.files import current_umask, is_private_mode
+from dataprep_assets.stores.files import is_private_mode, read_umask
 
 logger = logging.getLogger(__name__)
 
@@ -289,7 +289,7 @@ class WorkerPool:
         # close this process's copy of the worker's end, because the channel would otherwise stay open after the
         # worker's death
         with _starting, child_end:
-            arguments = (child_end, {**os.environ, **self._environment}, current_umask(), self._private)
+            arguments = (child_end, {**os.environ, **self._environment}, read_umask(), self._private)
             process = context.Process(target=serve_tasks, args=arguments, daemon=True)  # type: ignore[attr-defined]
             with _hide_main_module(), _preload_modules(modules, self._prepare):
                 process.start()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from dataprep_assets.bounds import report_to
-from dataprep_assets.errors import DataprepError, memory_error
+from dataprep_assets.errors import DataprepError, build_memory_error
 from dataprep_assets.integrity.commit import refusal_error
 from dataprep_assets.stores.files import private_files
 
@@ -149,7 +149,7 @@ def run_task(
         # this project's own messages quote no data
         return "error", error
     except MemoryError:
-        return "error", memory_error(str(task.id))
+        return "error", build_memory_error(str(task.id))
     except OSError as error:
         if private:  # the system's message and the file name may contain private data
             error = OSError(error.errno, os.strerror(error.errno)) if error.errno else OSError(type(error).__name__)

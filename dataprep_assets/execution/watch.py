@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1
 # Seconds between two samples; a process may exceed its bound for this long.
 _SAMPLE_SECONDS = 0.1
 _BOARD_BYTES = 4096
-_PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP}
+_FORWARDED_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP}
 if CAN_WATCH:
     _PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
@@ -143,7 +143,7 @@ class _Heartbeat:
         return self.memory[:8], self.memory[16 : 16 + length].decode("utf-8", "replace")
 
 
-def process_start() -> float:
+def read_process_start() -> float:
     """Return the start of this process in seconds of `time.monotonic`, or the current time if `/proc` is missing."""
     if not CAN_WATCH:
         return time.monotonic()
@@ -166,7 +166,7 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
     for reports_each_row in (False, True) if is_retry else (False,):
         board = _Heartbeat()
         # block signals before the fork, because `_wait_for_end` forwards them to the child from then on
-        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
+        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED_SIGNALS | {signal.SIGCHLD})
         parent = os.getpid()
         if not (pid := os.fork()):
             die_with_parent(parent)
@@ -216,7 +216,7 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
     # a shell without job control ignores SIGINT in processes started with `&`
     listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     while True:
-        signal_info = signal.sigtimedwait(_PASSED_ON | {signal.SIGCHLD}, _SAMPLE_SECONDS)
+        signal_info = signal.sigtimedwait(_FORWARDED_SIGNALS | {signal.SIGCHLD}, _SAMPLE_SECONDS)
         ended_pid, status = os.waitpid(pid, os.WNOHANG)
         if ended_pid:
             return (128 + signal.SIGINT if killed else os.waitstatus_to_exitcode(status)), reason, interrupted
@@ -224,15 +224,15 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
             by_ctrl_c = listens and signal_info.si_signo == signal.SIGINT
             killed = killed or (interrupted and by_ctrl_c)
             interrupted = interrupted or by_ctrl_c
-            _pass_on(signal.SIGKILL if killed else signal.Signals(signal_info.si_signo), pid)
+            _forward_signal(signal.SIGKILL if killed else signal.Signals(signal_info.si_signo), pid)
         now, process.where = board.read()
         if now != count:
             count, process.since = now, None
         if reason is None and (reason := _explain_end(bounds, pid, process)) is not None:
-            _pass_on(signal.SIGKILL, pid)
+            _forward_signal(signal.SIGKILL, pid)
 
 
-def _pass_on(signal_number: signal.Signals, pid: int) -> None:
+def _forward_signal(signal_number: signal.Signals, pid: int) -> None:
     """Forward a signal to the work's process, or to its group for a signal that must stop all processes."""
     with contextlib.suppress(ProcessLookupError):
         if signal_number == signal.SIGTSTP:  # on Ctrl-Z stop this process as well, because the shell waits for it

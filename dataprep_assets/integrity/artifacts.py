@@ -53,14 +53,14 @@ class Artifact:
 
     def directory(self, root: Path) -> Path:
         """Return the artifact's directory below the storage root."""
-        return _artifact_directory(root, self)
+        return _build_artifact_directory(root, self)
 
     def __str__(self) -> str:
         return "/".join(filter(None, (self.dataset, self.name, self.partition)))
 
 
 @lru_cache(maxsize=1 << 14)  # a run computes the path of each of thousands of shards a dozen times
-def _artifact_directory(root: Path, artifact: Artifact) -> Path:
+def _build_artifact_directory(root: Path, artifact: Artifact) -> Path:
     return root.joinpath(artifact.dataset, artifact.name, artifact.partition or "")
 
 
@@ -374,7 +374,7 @@ class StoredSubject(Protocol):
 S = TypeVar("S", bound=StoredSubject)
 
 
-def missing_subjects(subjects: Sequence[S]) -> list[S]:
+def find_missing_subjects(subjects: Sequence[S]) -> list[S]:
     """Return the subjects that have no receipt. All must be partitions of one artifact."""
     if not subjects:
         return []

@@ -102,12 +102,12 @@ def fsync_tree(path: Path) -> None:
     """
     # include folders (the empty name), because a file whose directory entry is not durable is lost in a crash
     paths = [Path(folder, name) for folder, _, names in os.walk(path) for name in ("", *names)]
-    for _ in _disk_threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), paths):
+    for _ in _get_disk_threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), paths):
         pass
 
 
 @lru_cache(maxsize=1)
-def _disk_threads(process: int) -> "ThreadPoolExecutor":
+def _get_disk_threads(process: int) -> "ThreadPoolExecutor":
     """Return the process's threads that wait for the disk. A fork needs new ones, because it inherits no threads."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -292,7 +292,9 @@ def sweep(finals: Iterable[Path]) -> None:
             if _has_leftovers(final):
                 _sweep_one(final)
             continue
-        leftover_names = {_final_name(staged_directory) for staged_directory in _list_staged(parent / STAGING, names)}
+        leftover_names = {
+            _find_final_name(staged_directory) for staged_directory in _list_staged(parent / STAGING, names)
+        }
         leftover_names |= {
             name for entry in parent.glob(f"{_ASIDE}*") if (name := entry.name.removeprefix(_ASIDE)) in names
         }
@@ -349,7 +351,7 @@ def _find_staging(final: Path, lock_content: bytes) -> list[Path]:
     return [path for path in candidates if path.is_dir() and not path.is_symlink()]
 
 
-def _final_name(staged: Path) -> str:
+def _find_final_name(staged: Path) -> str:
     return staged.name[:-17]  # without the `-` and the 16 digits of the key
 
 

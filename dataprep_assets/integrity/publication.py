@@ -58,7 +58,7 @@ def find_object_defect(record: FileRecord, info: ObjectInfo | None, *, certain: 
     if info is None:
         return f"{record.path}: missing"
     if info.bytes != record.bytes:
-        return record.size_defect(info.bytes)
+        return record.describe_size_defect(info.bytes)
     if info.sha256 is not None and info.sha256 != record.sha256:
         return record.digest_defect(info.sha256)
     return f"{record.path}: digest unknown" if certain and info.sha256 is None else ""
@@ -78,10 +78,10 @@ class PresentReceipt:
     def is_base_of(self, key: str) -> bool:
         """Return whether a staged object belongs to a replacement of exactly this receipt."""
         area = key.partition(f"/{STAGING}/")[2].partition("/")[0]
-        return area.endswith(f"-{_base_receipt_id(self)}")
+        return area.endswith(f"-{_parse_base_receipt_id(self)}")
 
 
-def _base_receipt_id(present: PresentReceipt | None) -> str:
+def _parse_base_receipt_id(present: PresentReceipt | None) -> str:
     """Return the part of a staging area's name that identifies the receipt to be replaced."""
     return "new" if present is None else hashlib.sha256(present.version.encode()).hexdigest()[:16]
 
@@ -98,13 +98,13 @@ class Publication:
     def _claim_key(self) -> str:
         return f"{self.artifact}/{STAGING}/{_CLAIM}"
 
-    def _areas_prefix(self, receipt: Receipt) -> str:
+    def _build_areas_prefix(self, receipt: Receipt) -> str:
         """Return the prefix of all staged keys of a content. All intact objects below it belong to this content."""
         return f"{self.artifact}/{STAGING}/{receipt.content[:32]}-"
 
     def area(self, receipt: Receipt, present: PresentReceipt | None) -> str:
         """Return the staging area for the data of a content that is to replace the `present` receipt."""
-        return f"{self._areas_prefix(receipt)}{_base_receipt_id(present)}"
+        return f"{self._build_areas_prefix(receipt)}{_parse_base_receipt_id(present)}"
 
     def settle(self, receipt: Receipt) -> None:
         """Copy the staged objects of this receipt's content to their final keys, and remove unreferenced objects.
@@ -116,7 +116,7 @@ class Publication:
         present_receipt = self.read_present()
         if present_receipt is None or not present_receipt.has(receipt):
             return
-        own_areas = self._areas_prefix(receipt)
+        own_areas = self._build_areas_prefix(receipt)
         # Delete other areas before the first copy, so that a paused process cannot resume copying for an older
         # receipt.
         map_all(
@@ -200,7 +200,7 @@ class Publication:
 
         Raises IntegrityError if the published files do not match the receipt.
         """
-        self._move(receipt, [info.key for info in self.store.list(self._areas_prefix(receipt))])
+        self._move(receipt, [info.key for info in self.store.list(self._build_areas_prefix(receipt))])
         defects = map_all(lambda record: find_object_defect(record, self.find_final(record)), receipt.files, AT_ONCE)
         defect = next(filter(None, defects), "")
         # If a receipt exists, another process has completed the claim, and the artifact may already be a later one.
@@ -224,12 +224,14 @@ class Publication:
 
     def _move(self, receipt: Receipt, staged: Sequence[str]) -> list[str]:
         """Copy staged objects to their final keys; return the keys that can now be removed."""
-        areas, records = self._areas_prefix(receipt), {record.path: record for record in receipt.files}
+        areas, records = self._build_areas_prefix(receipt), {record.path: record for record in receipt.files}
 
         def move(key: str) -> str:
             base, _, name = key.removeprefix(areas).partition("/")
             final = f"{self.artifact}/{name}"
-            if base != _base_receipt_id(None):  # a first publication has no predecessor that could still be copying
+            if base != _parse_base_receipt_id(
+                None
+            ):  # a first publication has no predecessor that could still be copying
                 # aborts an older replacement's unfinished multipart copy, which would overwrite this one
                 self.store.sweep(final)
             if name not in records or not find_object_defect(
@@ -262,7 +264,7 @@ class Publication:
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
         # read the receipt only if objects are staged, which is rare
         present_receipt = self.read_present() if staged else None
-        own_areas = self._areas_prefix(receipt)
+        own_areas = self._build_areas_prefix(receipt)
         remaining_keys = [
             key
             for key in staged
@@ -303,7 +305,7 @@ class Publication:
         final = self.find_final(record)
         if not find_object_defect(record, final, certain=True):
             return final
-        areas = self._areas_prefix(receipt)
+        areas = self._build_areas_prefix(receipt)
         for info in self.store.list(areas):
             if info.key.removeprefix(areas).partition("/")[2] == record.path:
                 # request the object itself, because listings may lack digests (S3's do)

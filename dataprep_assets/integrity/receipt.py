@@ -157,7 +157,7 @@ class FileRecord:
     bytes: int
     sha256: str
 
-    def size_defect(self, size: int) -> str:
+    def describe_size_defect(self, size: int) -> str:
         """Return the sentence about a file with a different size, in bytes."""
         return f"{self.path}: has {count_of(size, 'byte')}, but was built with {self.bytes:,}"
 
@@ -360,16 +360,16 @@ def find_damage(directory: Path, receipt: Receipt, verification: Verification = 
         status = statuses.pop(record.path, None)
         if status is None:
             defects.append(f"{record.path}: missing")
-        elif reason := _unexpected_reason(status, owners):
+        elif reason := _explain_unexpected_entry(status, owners):
             defects.append(f"{record.path}: {reason}")
         elif status.st_size != record.bytes:
-            defects.append(record.size_defect(status.st_size))
+            defects.append(record.describe_size_defect(status.st_size))
         elif verification == "full" and (defect := _digest_defect(directory, record)):
             defects.append(defect)
     # The remaining entries are unlisted. Only the receipt itself and folders above listed files are allowed.
     for name, status in sorted(statuses.items()):
         is_folder = stat.S_ISDIR(status.st_mode)
-        reason = _unexpected_reason(status, owners, is_folder=is_folder and name != NAME)
+        reason = _explain_unexpected_entry(status, owners, is_folder=is_folder and name != NAME)
         if reason or (name != NAME and not (is_folder and name in folders)):
             defects.append(f"{name}: {reason or ('a folder that is ' if is_folder else '') + 'not in the receipt'}")
     return defects
@@ -389,7 +389,7 @@ def _digest_defect(directory: Path, record: FileRecord) -> str:
 _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 
 
-def _unexpected_reason(status: os.stat_result, owners: Set[int], *, is_folder: bool = False) -> str:
+def _explain_unexpected_entry(status: os.stat_result, owners: Set[int], *, is_folder: bool = False) -> str:
     """Return the reason why an entry is not a file (or folder) of the artifact's own; empty if it is."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != (stat.S_IFDIR if is_folder else stat.S_IFREG):
@@ -427,6 +427,6 @@ def read_versions(
     return version_by_name
 
 
-def current_time() -> str:
+def format_current_time() -> str:
     """Return the current time as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

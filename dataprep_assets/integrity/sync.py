@@ -103,13 +103,13 @@ class Sync:
         source_objects = [info for info in self.source.list(self.prefix) if self._is_wanted(info.key)]
         digests = self._read_recorded(source_objects)
         destination_objects = {info.key: info for info in self.destination.list(self.prefix)}
-        manifest = self._kept_manifest()
+        manifest = self._read_kept_manifest()
         items = [
             self._plan_item(info, digests.get(info.key), destination_objects.get(info.key), manifest)
             for info in source_objects
         ]
         return SyncPlan(
-            items=tuple(sorted(items, key=lambda item: _receipts_last(item.key))),
+            items=tuple(sorted(items, key=lambda item: _build_sort_key(item.key))),
             findings=tuple(find_irregularities(source_objects)),
             on_server=self.server is not None,
         )
@@ -131,7 +131,7 @@ class Sync:
         for item in plan.items:
             digest = item.sha256
             if item.action != "skip":
-                for receipt in outdated & _receipts_above(item.key):
+                for receipt in outdated & _list_receipts_above(item.key):
                     # Delete the receipt, so that readers do not see the artifact while it changes.
                     self.destination.delete(receipt)
                     outdated.remove(receipt)
@@ -304,7 +304,7 @@ class Sync:
     def _wrong_receipt_error(self, item: SyncItem) -> IntegrityError:
         return IntegrityError(f"{self.source.url}/{item.key}: does not match its receipt. Rebuild the artifact")
 
-    def _kept_manifest(self) -> dict[str, dict[str, Any]]:
+    def _read_kept_manifest(self) -> dict[str, dict[str, Any]]:
         """Return the entries of an earlier sync's manifest. Damaged entries are omitted."""
         try:
             if self.destination.head(MANIFEST) is None:
@@ -320,7 +320,7 @@ class Sync:
 
     def _write_manifest(self, plan: SyncPlan, done_objects: Mapping[str, Mapping[str, Any]]) -> None:
         """Write a manifest of all objects that this and earlier syncs copied, so that syncs of parts add up."""
-        old_entries = {key: value for key, value in self._kept_manifest().items() if key not in done_objects}
+        old_entries = {key: value for key, value in self._read_kept_manifest().items() if key not in done_objects}
         value = {
             "schema_version": 1,
             "source": self.source.url,
@@ -377,10 +377,10 @@ def find_irregularities(objects: Sequence[ObjectInfo]) -> Iterator[str]:
             elif size != usual:
                 yield f"{name}: has {count_of(size, 'byte')}, but most other shards have {usual}"
         if split == "train":
-            yield from _odd_ids(folder, sizes, ids.get(folder, {}))
+            yield from _find_odd_ids(folder, sizes, ids.get(folder, {}))
 
 
-def _odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> Iterator[str]:
+def _find_odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> Iterator[str]:
     """Yield a sentence for each file of sample ids that does not fit its shard, or has none."""
     lengths = set()
     for index, size in sorted(shards.items()):
@@ -406,12 +406,12 @@ def _is_receipt(key: str) -> bool:
     return key.rpartition("/")[2] == NAME
 
 
-def _receipts_above(key: str) -> set[str]:
+def _list_receipts_above(key: str) -> set[str]:
     """Return the keys of the receipts that could list this object."""
     return {str(folder / NAME) for folder in PurePosixPath(key).parents}
 
 
-def _receipts_last(key: str) -> tuple[str, str]:
+def _build_sort_key(key: str) -> tuple[str, str]:
     """Return a sort key: folder by folder, with the objects below an artifact before its receipt."""
     folder, slash, name = key.rpartition("/")
     # U+10FFFF is the last code point, so this key sorts after all file names of the folder

@@ -125,7 +125,7 @@ class VerifiedCopies:
             yield
             return
         with self._lock(self.root, "room"):
-            copies = sorted(_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
+            copies = sorted(_list_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
             total = sum(copy.bytes for copy in copies)
             # evict copies that this process has handed out last
             for is_own in (False, True):
@@ -234,7 +234,7 @@ class _Copy:
     used: float
 
 
-def _copies_below(area: Path) -> Iterator[_Copy]:
+def _list_copies_below(area: Path) -> Iterator[_Copy]:
     for folder, folders, names in os.walk(area):
         folders[:] = [name for name in folders if name != _LOCKS]
         if NAME in names:

@@ -374,7 +374,7 @@ class _Bucket(_Tree):
         if info is None:
             return f"{record.path}: missing"
         if info.bytes != record.bytes:
-            return record.size_defect(info.bytes)
+            return record.describe_size_defect(info.bytes)
         if verification == "full":
             digest = hashlib.sha256()
             for block in self._store.read(info.key, version=info.version):

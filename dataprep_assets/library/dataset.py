@@ -125,7 +125,7 @@ class OpenDataset:
         self.require_sound(is_whole=not part.is_limited)
         result = self.build() if not part.is_limited else self.build_part(part)
         if result.ended:
-            lines = [*self.complaints(result), *result.failed_checks]
+            lines = [*self.list_complaints(result), *result.failed_checks]
             error = ConfigError if result.ended == result.ended.MISCONFIGURED else RunFailedError
             raise error("\n".join(lines))
         return result
@@ -198,7 +198,7 @@ class OpenDataset:
         """
         from dataprep_assets.engine.staleness.status import decide_slots
 
-        partitioned = part.partitioned_specs(self.specs)
+        partitioned = part.list_partitioned_specs(self.specs)
         needed = find_ancestors(spec for spec in partitioned if part.includes(spec))
         # refuse now, because a shard that needs an artifact of all shards would fail only after hours
         for spec in self.specs:
@@ -220,7 +220,7 @@ class OpenDataset:
             f"{self.name}: this part has no partitions, because --process-count exceeds their number. Lower it"
         )
 
-    def complaints(self, result: "RunResult") -> list[str]:
+    def list_complaints(self, result: "RunResult") -> list[str]:
         """Return a line for each failure: the artifact and the reason.
 
         For a mistake in the declaration, the line also has the location of the first key that the reason names.

@@ -46,7 +46,7 @@ def open_instance(home: Path) -> dg.DagsterInstance:
 
 def _open_configured(settings: Path) -> dg.DagsterInstance:
     try:
-        _require_own_storage_of_dagster(settings)
+        _refuse_removed_classes(settings)
         instance = dg.DagsterInstance.get()
         instance.all_asset_keys()  # the event log creates its tables at the first query
         from dataprep_assets.orchestration.runs.runs import limit_pools
@@ -78,7 +78,7 @@ def convert_database_errors(home: Path) -> Iterator[None]:
         ) from error
 
 
-def _require_own_storage_of_dagster(settings: Path) -> None:
+def _refuse_removed_classes(settings: Path) -> None:
     """Raise ConfigError if the settings name classes that this package has removed."""
     settings_values = yaml.safe_load(settings.read_bytes()) if settings.exists() else None
     removed_keys = (

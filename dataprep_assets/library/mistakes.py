@@ -17,7 +17,7 @@ from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.execution.pool import choose_engine, require_engine, worker_count
+from dataprep_assets.execution.pool import choose_engine, choose_worker_count, require_engine
 from dataprep_assets.stores.connect import LocalAddress, S3Address, explain_missing_library
 from dataprep_assets.stores.endpoints import check_region
 
@@ -61,7 +61,7 @@ def require_sound_environment() -> None:
             f"LC_ALL, LC_CTYPE or LANG: file names are decoded as {encoding}, not UTF-8. Set LC_ALL=C.UTF-8, and "
             "unset PYTHONUTF8 and PYTHONCOERCECLOCALE"
         )
-    worker_count(None)
+    choose_worker_count(None)
     choose_engine(os.environ)
 
 
@@ -71,10 +71,10 @@ def find_file_mistakes(project: "OpenProject", path: Path) -> list[Mistake]:
         component = project.declarations.load(path)
         return find_dataset_mistakes(project, component, path, tried=True) if isinstance(component, Dataset) else []
     except DataprepError as error:
-        return _mistakes_of_error(str(error), path)
+        return _parse_mistakes(str(error), path)
 
 
-def _mistakes_of_error(text: str, path: Path) -> list[Mistake]:
+def _parse_mistakes(text: str, path: Path) -> list[Mistake]:
     """Return a mistake per line of a loading error. A line usually begins with its location."""
     mistakes: list[Mistake] = []
     for line in text.splitlines():
@@ -100,10 +100,10 @@ def find_dataset_mistakes(
     """
     remarks = (
         *component.remarks(),
-        *_input_remarks(project, component),
-        *_engine_remarks(component),
-        *_storage_remarks(project, component),
-        *_pending_remarks(project, component),
+        *_find_input_remarks(project, component),
+        *_find_engine_remarks(component),
+        *_find_storage_remarks(project, component),
+        *_find_pending_remarks(project, component),
         *(component.trial_remarks() if tried else ()),
     )
     (document, *_) = read_documents(path)
@@ -128,7 +128,7 @@ def find_dataset_mistakes(
     return list(mistakes)
 
 
-def _engine_remarks(component: Dataset) -> Iterator[Remark]:
+def _find_engine_remarks(component: Dataset) -> Iterator[Remark]:
     """Yield a remark if the library that runs the workers is not installed."""
     if isinstance(component.declaration, WorkersDeclaration):
         try:
@@ -137,7 +137,7 @@ def _engine_remarks(component: Dataset) -> Iterator[Remark]:
             yield Remark(keys=("run_on",), sentence=str(error))
 
 
-def _storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
+def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
     """Yield a remark if the storage folder is not writable, or the library of the store is missing."""
     storage_setting = component.declaration.storage
     place = project.open_store(storage_setting)
@@ -166,7 +166,7 @@ def _storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Rem
             return
 
 
-def _pending_remarks(project: "OpenProject", component: Dataset) -> list[Remark]:
+def _find_pending_remarks(project: "OpenProject", component: Dataset) -> list[Remark]:
     """Return remarks on declared changes that no run applies; none for a bucket, because a check must not read it."""
     if not isinstance(project.open_store(component.declaration.storage), LocalAddress):
         return []
@@ -175,17 +175,17 @@ def _pending_remarks(project: "OpenProject", component: Dataset) -> list[Remark]
     return []
 
 
-def _input_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
+def _find_input_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
     """Yield a remark for each input dataset that has a wrong kind, is built from this one, or is unknown."""
     names = project.names
     for source in _list_split_inputs(component):
         if source.dataset in names:
-            yield from _unknown_split_remarks(project, source)
+            yield from _find_unknown_split_remarks(project, source)
     for source in _list_inputs(component).values():
         name = source.dataset
         if name in names:
-            yield from _wrong_kind_remarks(project, source)
-            yield from _cycle_remarks(project, component, source)
+            yield from _find_wrong_kind_remarks(project, source)
+            yield from _find_cycle_remarks(project, component, source)
             for input_dataset in project.load_all([name]):
                 yield from component.remarks_on(input_dataset)
             continue
@@ -210,7 +210,7 @@ def _list_split_inputs(component: Dataset) -> list[DatasetInput]:
     return [source for source in dict.fromkeys(inputs) if source.split is not None]
 
 
-def _unknown_split_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
+def _find_unknown_split_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
     """Yield a remark if the input dataset has no such split."""
     for dataset in project.load_all([source.dataset]):
         available_splits = [spec.split for spec in dataset.specs if spec.name == source.name and spec.split is not None]
@@ -222,7 +222,7 @@ def _unknown_split_remarks(project: "OpenProject", source: DatasetInput) -> Iter
             yield Remark(keys=source.keys, sentence=sentence)
 
 
-def _cycle_remarks(project: "OpenProject", component: Dataset, source: DatasetInput) -> Iterator[Remark]:
+def _find_cycle_remarks(project: "OpenProject", component: Dataset, source: DatasetInput) -> Iterator[Remark]:
     """Yield a remark if an input dataset is itself built from this one, directly or through other datasets."""
     own_name, visited_names, open_names = component.declaration.dataset, set[str](), [source.dataset]
     while open_names:
@@ -240,7 +240,7 @@ def _cycle_remarks(project: "OpenProject", component: Dataset, source: DatasetIn
         visited_names.add(name)
 
 
-def _wrong_kind_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
+def _find_wrong_kind_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
     """Yield a remark if an input dataset does not build the required artifact. Skips datasets that do not load."""
     for dataset in project.load_all([source.dataset]):
         if not any(spec.name == source.name for spec in dataset.specs):

@@ -83,7 +83,7 @@ class PartitionSelection:
 
         Raises ConfigError if no artifact has partitions within the bounds.
         """
-        partitioned = self.partitioned_specs(specs)
+        partitioned = self.list_partitioned_specs(specs)
         selected: dict[ArtifactSpec, Sequence[str]] = {}
         known_names: list[str] = []
         has_selection = False
@@ -104,7 +104,7 @@ class PartitionSelection:
             )
         return selected
 
-    def partitioned_specs(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
+    def list_partitioned_specs(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
         """Return the partitioned artifacts. Raises ConfigError if there are none, or if a split is unknown."""
         partitioned = [spec for spec in specs if spec.partitions is not None]
         dataset = specs[0].declaration.dataset

@@ -141,10 +141,10 @@ class OpenProject:
 
         A name that is declared twice has two files. Raises ConfigError for an unknown name.
         """
-        from dataprep_assets.project import is_shown, shipped_kind
+        from dataprep_assets.project import find_shipped_kind, is_shown
 
         if names is None:
-            return [path for path in self.declarations.paths if is_shown(shipped_kind(path.parent))]
+            return [path for path in self.declarations.paths if is_shown(find_shipped_kind(path.parent))]
         return [self.declaration_of(name) for name in names]
 
     @property
@@ -204,9 +204,9 @@ class OpenProject:
     @property
     def storage(self) -> "Storage":
         """Storage that the environment configures, for datasets that declare none."""
-        from dataprep_assets.integrity.storage import local_storage
+        from dataprep_assets.integrity.storage import find_local_storage
 
-        if (local := local_storage(self.root)) is not None:
+        if (local := find_local_storage(self.root)) is not None:
             return local
         from dataprep_assets.resources.environment import open_storage
 

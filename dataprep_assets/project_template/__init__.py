@@ -47,7 +47,7 @@ class Sample(Enum):
         # imported here, because this module is also loaded for `dataprep --help`
         from dataprep_assets.declarations import read_component
 
-        return scaffold_command(str(read_component(_SAMPLES / self.datasets[-1] / "defs.yaml")))
+        return format_scaffold_command(str(read_component(_SAMPLES / self.datasets[-1] / "defs.yaml")))
 
     @property
     def missing_extra(self) -> str | None:
@@ -82,10 +82,10 @@ _NEW_NAMES = {
 """Component → the name of a new dataset in the commands that are shown."""
 
 
-def scaffold_command(component: str = "TokenizedCorpus") -> str:
+def format_scaffold_command(component: str = "TokenizedCorpus") -> str:
     """Return the command that declares a new dataset of a component, with every key explained."""
     name = _NEW_NAMES.get(component)
-    return f"dg scaffold defs dataprep_assets.components.{component} {name}" if name else scaffold_command()
+    return f"dg scaffold defs dataprep_assets.components.{component} {name}" if name else format_scaffold_command()
 
 
 def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:

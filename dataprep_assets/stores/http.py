@@ -4,7 +4,7 @@ A key is the path relative to that URL. The server must answer HEAD, and range r
 Each request follows the redirects again, so the signed URLs behind them never expire. A token is sent only to the
 first server. Messages contain only the status of a response.
 
-Entry points: :class:`HttpStore`, and `hub_url` for `hf://` addresses.
+Entry points: :class:`HttpStore`, and `build_hub_url` for `hf://` addresses.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ _RETRY = RetryPolicy()
 keep_secrets_from_logs()
 
 
-def hub_url(address: str, environment: Mapping[str, str]) -> str:
+def build_hub_url(address: str, environment: Mapping[str, str]) -> str:
     """Return the URL of the files at `hf://[datasets/]organization/name[@revision][/folder]` (a dataset or a model).
 
     The Hub's URL is HF_ENDPOINT in `environment`, or https://huggingface.co. The default revision is `main`. Raises

@@ -21,7 +21,7 @@ T = TypeVar("T")
 RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that ask the client to wait or report a server problem; other error statuses are final."""
 
-# Seconds between two checks whether a waiting thread was stopped.
+# Interval in seconds at which a waiting thread checks whether it was stopped.
 _POLL_SECONDS = 0.05
 
 

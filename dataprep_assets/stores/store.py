@@ -120,7 +120,7 @@ def missing_object_error(label: str) -> MissingArtifactError:
 def conflict_error(label: str, wanted_version: str | None, actual_version: object) -> ConflictError:
     """Return the error of a failed conditional write to `label`.
 
-    `wanted_version` is the required version (None: no object), `actual_version` is the actual one.
+    `wanted_version` is the required version (None: no object), and `actual_version` is the version that was found.
     """
     expectation = "no object" if wanted_version is None else f"version {wanted_version}"
     actual = "none" if actual_version is None else f"version {actual_version}"

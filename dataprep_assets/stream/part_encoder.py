@@ -92,7 +92,7 @@ def encode_part(
     # mark a part as finished are written later.
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
     counting.require_readable()
-    document_ends.write(files.ends, counting.all_ends())
+    document_ends.write(files.ends, counting.collect_ends())
     ledger = replace(
         counting.ledger(),
         source_bytes=reader.bytes_read,
@@ -125,7 +125,7 @@ class _EncodedDocuments:
 
 
 class _CountingEncoder:
-    """The encoder of one file's blocks, which also counts for the file's ledger."""
+    """Encoder of one file's blocks, which also keeps the counts of the file's ledger."""
 
     def __init__(self, plan: StreamPlan, encoder: CertifiedEncoder, part: SourcePart) -> None:
         self._plan, self._encoder, self._part = plan, encoder, part
@@ -177,7 +177,9 @@ class _CountingEncoder:
         """Count a block's rows; raises BadRecordError for a bad record unless the plan drops bad records."""
         self._has_read |= bool(block.texts)
         for bad_row in block.bad:
-            self._first_bad = self._first_bad or describe_place(bad_row, self._plan.fields.key_hint(bad_row.reason))
+            self._first_bad = self._first_bad or describe_place(
+                bad_row, self._plan.fields.format_key_hint(bad_row.reason)
+            )
             if self._plan.bad_records == "fail":
                 raise BadRecordError(
                     f"{self._part.label}: {self._first_bad}. {ADVICE}", file=self._part.label, **bad_row.position
@@ -265,7 +267,7 @@ class _CountingEncoder:
                 f"{self._part.label}: row {documents.rows[index]}",
             )
 
-    def all_ends(self) -> NDArray[np.uint64]:
+    def collect_ends(self) -> NDArray[np.uint64]:
         """Return the cumulative token ends of the file's documents, uint64."""
         return np.concatenate(self._ends) if self._ends else np.zeros(0, np.uint64)
 

@@ -132,7 +132,7 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
         defects.append(
             f"{name}: encoded with tokenizer {used_digest}, but {bundle.name} has the digest {bundle.digest}"
         )
-    defects += [f"{name}: {d}" for d in _uncertified_actions(receipt, ledger, certificate)]
+    defects += [f"{name}: {d}" for d in _find_uncertified_actions(receipt, ledger, certificate)]
     warning = not defects and drift is not None
     if warning:
         defects.append(f"{name}: the certificate does not cover the installed versions: {drift}")
@@ -154,7 +154,7 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
     )
 
 
-def _uncertified_actions(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> Iterator[str]:
+def _find_uncertified_actions(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> Iterator[str]:
     """Yield actions recorded in the receipt that the certificate does not permit."""
     fast = not certificate.engine_is_refused
     for package, certified in (
@@ -356,7 +356,7 @@ def _find_differences(
     reader, selection = part.read_records(fields), selection.for_file(part.ruled_out, part.label)
     # Remember reported documents, because a document that both engines encode must be reported only once.
     count, bad_records, reported_documents = 0, [], set[int]()
-    # Without added tokens, a record without ids is no document, which only encoding shows.
+    # If no tokens are added, a record without ids is not a document, and only encoding shows whether it has ids.
     bare = layout.around.is_bare
     for block in reader:
         # Report progress, because the limit for stalled processes would otherwise stop a long check.

@@ -44,7 +44,7 @@ _WITHIN = (
 )
 
 
-def retraction_finding(defects: Iterable[str], searched: str, listed_count: int, remedy: str) -> Finding:
+def build_retraction_finding(defects: Iterable[str], searched: str, listed_count: int, remedy: str) -> Finding:
     """Return the finding of an artifact that is compared only with the retraction list.
 
     Args:
@@ -223,15 +223,15 @@ def check_built_without(
         total_receipt: The receipt of the combined bins.
     """
     subject = f"its {count_of(len(shards), 'shard')}"
-    return retraction_finding(
-        _shards_with_retracted(shards, listed_hashes, total_receipt),
+    return build_retraction_finding(
+        _find_shards_with_retracted(shards, listed_hashes, total_receipt),
         subject,
         len(listed_hashes),
         "Rebuild token_bins, then combined_bins",
     )
 
 
-def _shards_with_retracted(
+def _find_shards_with_retracted(
     shards: Sequence[tuple[Path, Receipt]], listed_hashes: np.ndarray, total_receipt: Receipt
 ) -> Iterator[str]:
     for directory, receipt in shards:

@@ -213,7 +213,7 @@ class StreamIndex:
         return shard, count_at_most(shard.ends, token)
 
     def find_by_row(self, file: str, row: int) -> Iterator[tuple[IndexedShard, int]]:
-        """Yield shard and document of a source row; nothing if the row was omitted."""
+        """Yield the shard and the document of a source row; yield nothing if the row was omitted."""
         if file not in self._files:
             raise NotFoundError(f"trace: unknown source file {file!r}. Available: {_shorten_names(list(self._files))}")
         for shard, number in self._files[file]:
@@ -272,7 +272,7 @@ def _shorten_names(names: list[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+def describe_index(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     """Return metadata that describes how a shard's documents can be found."""
     facts = TokenBinsFacts.from_receipt(receipt)
     if facts.document_ids is None:
@@ -281,7 +281,9 @@ def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValu
     return {"document_index": f"rows and {'keyed ' if facts.id_key else ''}hashes of {hashed_value}"}
 
 
-def current_retractions(store: ArtifactStore, shard: Artifact, listed_hashes: NDArray[np.uint64]) -> tuple[str, ...]:
+def list_current_retractions(
+    store: ArtifactStore, shard: Artifact, listed_hashes: NDArray[np.uint64]
+) -> tuple[str, ...]:
     """Return the listed ids that apply to a shard: ids of documents that the current shard contains or has dropped.
 
     The result is empty if the shard is missing or unreadable: it is built anyway, and its new receipt will list the

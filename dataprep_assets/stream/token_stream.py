@@ -35,7 +35,7 @@ from dataprep_assets.tokenization.engines import SpecialTokens
 
 # Since version 2, text never becomes a special token, whatever the model.
 STREAM_VERSION = 3
-"""Increase it if a change to `part_encoder` can change a byte, because it is part of every downstream key."""
+"""Part of every downstream key. Increase it if a change to `part_encoder` can change a byte of the stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class SourcePart:
         )
 
     def record_at(self, row: int, fields: RecordFields) -> Block | None:
-        """Return the block of only the record (or bad record) at a 1-based row; None if blank or not in the file."""
+        """Return a block of one record, or bad record, at a 1-based row; None if the row is blank or not in the file."""
         reader = replace(self, rows=RowRange(row, row + 1)).read_records(fields)
         return next((block for block in reader if block.texts or block.bad), None)
 
@@ -234,7 +234,7 @@ def explain_refusal(part: SourcePart, first_rows: FirstRows, *, policy: str, fie
     """
     if first_rows.bad is None or (first_rows.has_good and policy == "drop"):
         return ""
-    location = describe_place(first_rows.bad, "" if fields is None else fields.key_hint(first_rows.bad.reason))
+    location = describe_place(first_rows.bad, "" if fields is None else fields.format_key_hint(first_rows.bad.reason))
     if first_rows.has_good:
         return f"{part.label}: {location}. {ADVICE}"
     return str(
@@ -243,7 +243,7 @@ def explain_refusal(part: SourcePart, first_rows: FirstRows, *, policy: str, fie
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:
-    """Call `fetch`, if given, unless all files are on this machine."""
+    """Call `fetch`, unless it is None or all files are on this machine."""
     if fetch is not None and not all(part.path.exists() for part in files):
         fetch()
 

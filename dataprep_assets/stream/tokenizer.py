@@ -89,7 +89,7 @@ def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
 
 
 def _convert(folder: Path, pattern: str | None) -> Path | None:
-    # imported here, because most tokenizers need no conversion
+    # Imported only when needed, because most tokenizers need no conversion.
     from dataprep_assets.tokenization.conversion import converted_folder
 
     return converted_folder(folder, pattern)
@@ -171,7 +171,7 @@ def _is_at_hand(tokenizer: TokenizerDeclaration) -> bool:
     if not all(is_cached(repo, revision, file) for file in (TOKENIZER, CONFIG)):
         return False
     path = fetch_hub_file(repo, revision, TOKENIZER)
-    # read the older files only if the settings have no list of tokens
+    # Require the older files only if the settings have no list of tokens.
     has_tokens = path is not None and DECODER in read_settings(path.parent).values
     return has_tokens or all(is_cached(repo, revision, file) for file in OLDER_FILES)
 

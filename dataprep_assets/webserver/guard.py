@@ -63,7 +63,7 @@ def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | Non
     # also refuse `null`, which has no host, and which a sandboxed frame or a file sends
     if origin and urlsplit(origin).netloc != host:
         return "the request comes from a different origin."
-    if not (_is_of_this_site(headers) or (reads and _opens_a_page(headers) and not _is_graphql(path))):
+    if not (_is_of_this_site(headers) or (reads and _is_page_request(headers) and not _is_graphql(path))):
         return "the request comes from a different site."
     if scope["type"] == "websocket":
         return None
@@ -71,7 +71,7 @@ def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | Non
         return f"the method {method!r:.20} is not allowed."
     if reads and _is_graphql(path) and "query" in parse_qs(bytes(scope.get("query_string", b"")).decode("latin-1")):
         return "GraphQL queries must use POST, because a link could contain a mutation."
-    return _unsafe_content(headers) if method == "POST" else None
+    return _describe_unsafe_content(headers) if method == "POST" else None
 
 
 def _parse_headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -103,13 +103,13 @@ def _is_of_this_site(headers: Mapping[str, Sequence[str]]) -> bool:
     return _first_value(headers, "sec-fetch-site").lower() in ("", "same-origin", "none")
 
 
-def _opens_a_page(headers: Mapping[str, Sequence[str]]) -> bool:
+def _is_page_request(headers: Mapping[str, Sequence[str]]) -> bool:
     """Return whether the request follows a link; the page with the link cannot read the opened page."""
     sought = _first_value(headers, "sec-fetch-mode").lower(), _first_value(headers, "sec-fetch-dest").lower()
     return sought == ("navigate", "document")
 
 
-def _unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
+def _describe_unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
     kind = _first_value(headers, "content-type").partition(";")[0].strip().lower()
     empty = _first_value(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
     # without a preflight request, a page can also send content without a type, such as a `Blob`

@@ -210,7 +210,7 @@ def tell(run: History, extra: int = 80) -> Told:
             present.setdefault((turn.source.name, turn.epoch), every)
         stop = min(rule.stop, rule.first + extra) if rule is sampler.rules[-1] else rule.stop
         count = (stop - rule.first) * rule.revision.batch
-        spans = sampler.spans_of(rule, np.arange(count))
+        spans = sampler.find_spans(rule, np.arange(count))
         widths = np.bincount(spans.row, spans.stop - spans.start, count)
         told.samples += count
         told.empty += int((widths == 0).sum())

@@ -99,7 +99,7 @@ def test_a_step_is_the_same_on_every_number_of_ranks(histories: list[History], r
 def test_what_a_step_reads_does_not_change_when_a_revision_is_added() -> None:
     run = history(3)
     for upto in range(1, len(run.schedule.revisions)):
-        before, after = Sampler(run.schedule.first_revisions(upto), run.world.packs), run.sampler()
+        before, after = Sampler(run.schedule.take_first_revisions(upto), run.world.packs), run.sampler()
         first = run.schedule.revisions[upto].first_step
         later = [r.first_step for r in run.schedule.revisions[upto:]]
         for step in range(min(first, *later)):

@@ -58,7 +58,7 @@ def command(
         dataset=name or str(location).rpartition("/")[2],
         shards=shards,
         tokenizer=tokenizer,
-        remembered=project.work_folder() / "adopt" / f"{identity}.json",
+        remembered=project.find_work_folder() / "adopt" / f"{identity}.json",
     )
     release = adopt_shards(adoption, lambda key, size: print(f"reading {size:>18,} B  {key}", flush=True))
     manifest_path = keep_adopted(release, location, None if to is None else expand_path(to, "--to").absolute())

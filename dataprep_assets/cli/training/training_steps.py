@@ -128,7 +128,7 @@ def describe_trained_steps(dataset: str, id_lines: "Sequence[IdLine]") -> Iterat
         all_steps = sorted({step for steps in steps_by_dataset.values() for step in steps})
         # omit document counts for private data; steps are shown, because they are only positions
         counts = f": {len(steps_by_dataset)} of {count_of(len(id_lines), 'line')}"
-        summary = format_steps(all_steps) + ("" if project.current_privacy().closed else counts)
+        summary = format_steps(all_steps) + ("" if project.get_privacy().closed else counts)
         yield f"{name} reads these documents at {summary}"
         if len(id_lines) > 1:
             for line, steps in list(steps_by_dataset.items())[:_MAX_ROWS]:

@@ -19,7 +19,14 @@ from dataprep_assets.engine.staleness.decide import Action, FileFacts, Partition
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
 from dataprep_assets.integrity.commit import publish_directory, staging
-from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, current_time, read_versions, record_files
+from dataprep_assets.integrity.receipt import (
+    Ledger,
+    Receipt,
+    Verification,
+    format_current_time,
+    read_versions,
+    record_files,
+)
 
 # Typed facts: the values in an artifact's receipt besides its files and counts. They are declared next to the artifact.
 #
@@ -174,7 +181,7 @@ def ensure_built(
             facts=written_files.facts.to_json() if written_files.facts is not None else {},
             ledger=written_files.ledger,
             sources=written_files.sources,
-            measured={"created": current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
+            measured={"created": format_current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
             recipe=final_recipe.to_json(),
         )
         # write the receipt last and publish with one rename, so that a build killed earlier leaves no artifact

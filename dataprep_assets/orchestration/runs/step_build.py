@@ -34,7 +34,7 @@ from dataprep_assets.errors import (
     raise_detached,
 )
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.pool import choose_worker_count
 from dataprep_assets.execution.progress import Progress, Sink
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.commit import refusal_error
@@ -214,7 +214,7 @@ class StepBuild:
         _refuse_failed_inputs(spec, self._store, slots)
         tags, failed, reused = version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
         partitions = [slot for slot in slots if slot is not None]
-        workers, privacy = worker_count(spec.declaration.workers), load_privacy(spec.declaration, self._store)
+        workers, privacy = choose_worker_count(spec.declaration.workers), load_privacy(spec.declaration, self._store)
 
         def warn(sentence: str) -> None:
             message = privacy.public_text(sentence, f"{'/'.join(spec.path)}: a warning")

@@ -40,7 +40,7 @@ from dataprep_assets.pipelines.schedule.megatron_sources import (
     open_indexed,
 )
 from dataprep_assets.pipelines.schedule.schedule_checks import OpenedInPlaceArtifact
-from dataprep_assets.serving.sampler.megatron_order import SourceSamples, blend_blocks
+from dataprep_assets.serving.sampler.megatron_order import SourceSamples, iterate_blend_blocks
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT
 from dataprep_assets.stores.files import digest_value
 
@@ -94,7 +94,7 @@ def _same_samples(indices: OpenedIndices) -> Finding:
     draws = np.unique(np.random.default_rng(indices.seed).integers(0, count, min(count, _DRAWN)))
     first_number = indexed.data.sampler.number(rule.first)
     number, sample = _assign_samples(folder, indexed, first_number + draws)
-    spans = indexed.data.sampler.spans_of(rule, draws)
+    spans = indexed.data.sampler.find_spans(rule, draws)
     defects: list[str] = []
     if choose_sample_count(declaration.prove.level) is None:
         recipe = _build_recipe(declaration, options, store)
@@ -308,13 +308,13 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
     least = max(read_count + 1, blend.requested_samples(number), samples.window_rows)
 
     def order() -> Iterator[NDArray[np.int64]]:
-        yield from (samples.run_blocks if blend.is_one else samples.order_blocks)(other_blocks)
+        yield from (samples.iterate_run_blocks if blend.is_one else samples.iterate_order_blocks)(other_blocks)
         # the index must be as long as the sample index and as Megatron requests; padding follows the last sample
         size = max(least, samples.window_rows + sum(map(len, other_blocks)) - 1)
         yield np.full(size - read_count, samples.padding)
 
     def rows() -> Iterator[NDArray[np.int64]]:
-        yield from samples.window_blocks()
+        yield from samples.iterate_window_blocks()
         yield from other_blocks
         # one row more than samples, because a sample ends where the next row begins
         yield np.tile(other_blocks[-1][-1:], (max(least + 1 - samples.window_rows - sum(map(len, other_blocks)), 0), 1))
@@ -332,7 +332,7 @@ def _write_blended(staged: Path, indexed: IndexInputs) -> None:
     (staged / f"{base}description.txt").write_text(indexed.blend.description())
     for column, (name, dtype) in enumerate((("dataset_index", "int16"), ("dataset_sample_index", "int64"))):
         # compute the blocks once per file, so that only one block is in memory
-        blocks = (block[column] for block in blend_blocks(indexed.data.sampler, indexed.samples, size))
+        blocks = (block[column] for block in iterate_blend_blocks(indexed.data.sampler, indexed.samples, size))
         write_array(staged / f"{base}{name}.npy", blocks, dtype)
 
 

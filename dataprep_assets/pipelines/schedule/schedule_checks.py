@@ -18,7 +18,7 @@ from dataprep_assets.serving.sampler.next_revision import DocumentEnds, Document
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.simulation import simulate_reads
 from dataprep_assets.serving.sampler.source_order import Packs
-from dataprep_assets.serving.sampler.training_data import TrainingData, documents_folder
+from dataprep_assets.serving.sampler.training_data import TrainingData, get_documents_folder
 from dataprep_assets.serving.sampler.training_schedule import Ranges, ScheduleHistory
 
 _DRAWN = 400
@@ -55,7 +55,7 @@ class OpenedSchedule(OpenedInPlaceArtifact):
 
 
 def _open_documents(data: TrainingData, content: str) -> DocumentEnds:
-    folder = documents_folder(content)
+    folder = get_documents_folder(content)
     has_ids = any(record.path == f"{folder}/{IDS}" for record in data.handle.files)
     ends = np.asarray(data.handle.numbers(f"{folder}/{ENDS}", "uint64")[:], np.uint64)
     ids = np.asarray(data.handle.numbers(f"{folder}/{IDS}", "uint64")[:], np.uint64) if has_ids else None
@@ -102,12 +102,12 @@ def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, p
     for number, revision in enumerate(schedule.revisions):
         try:
             # Sampler raises an error if a revision begins at a step that the earlier revisions do not reach
-            Sampler(schedule.first_revisions(number + 1), packs)
+            Sampler(schedule.take_first_revisions(number + 1), packs)
         except DataprepError as error:
             defects.append(f"revision {number}: {error}")
             continue
         for source in revision.sources:
-            old_source = schedule.first_revisions(number).source_before(revision.first_step, source.name)
+            old_source = schedule.take_first_revisions(number).source_before(revision.first_step, source.name)
             old = {shard.name: shard for shard in old_source.shards} if old_source is not None else {}
             for shard in source.shards:
                 old_content = old.get(shard.name)

@@ -78,7 +78,7 @@ class SourceProgress:
 
 
 class SourceCursor:
-    """A source's turn under one revision: the order in progress when it begins, and the epochs that follow."""
+    """A source's turn under one revision: the order in progress when the turn begins, and the following epochs."""
 
     def __init__(
         self, source: Source, revision: Revision, number: int, packs: Packs | None, progress: SourceProgress | None
@@ -111,7 +111,7 @@ class SourceCursor:
             if (shard.removed or shard.added) and shard.content != progress.source.shards[old].content:
                 changed[old] = shard
                 new += [(number, start, stop) for start, stop in shard.added]
-        # The epoch has ended, without new content to add to it.
+        # The epoch has ended, and there is no new content to add to it.
         if progress.done == progress.order.size and not new:
             return progress.epoch + 1, self._order_from_start(progress.epoch + 1), 0
         # Batch and weights do not affect the order, so without other changes no new link is needed.
@@ -119,7 +119,7 @@ class SourceCursor:
             return progress.epoch, progress.order, progress.done
         remainder = Remainder(progress.order, progress.done, self._whole.length, new_numbers, changed)
         new_slots = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
-        order = SourceOrder(new_slots, self._permutation_key(progress.epoch), self.source.shards, remainder)
+        order = SourceOrder(new_slots, self._build_permutation_key(progress.epoch), self.source.shards, remainder)
         # All remaining tokens may have been retracted.
         return (
             (progress.epoch, order, 0)
@@ -128,18 +128,18 @@ class SourceCursor:
         )
 
     @property
-    def whole_epoch(self) -> int:
+    def epoch_samples(self) -> int:
         """Number of samples in an epoch that begins under this revision."""
         return self._whole.size
 
-    def _permutation_key(self, epoch: int) -> tuple[str | int, ...]:
+    def _build_permutation_key(self, epoch: int) -> tuple[str | int, ...]:
         # The key includes the revision's number, so that each revision reshuffles the rest of an epoch.
         return self._seed, self.source.name, epoch, self._number
 
     def _order_from_start(self, epoch: int) -> SourceOrder:
-        return SourceOrder(self._whole, self._permutation_key(epoch), self.source.shards)
+        return SourceOrder(self._whole, self._build_permutation_key(epoch), self.source.shards)
 
-    def order_of(self, epoch: int) -> SourceOrder:
+    def get_order(self, epoch: int) -> SourceOrder:
         """Return the order of the epoch in progress or of a later one."""
         return self.order if epoch == self.epoch else self._of_epoch(epoch)
 
@@ -158,7 +158,7 @@ class SourceCursor:
         return self.left + (epoch - self.epoch - 1) * self._whole.size + samples
 
     def max_samples(self) -> int | None:
-        """Return the maximum number of samples until its last epoch ends; None if there is no limit."""
+        """Return the maximum number of samples until the source's last epoch ends; None if there is no limit."""
         if self.source.epochs is None:
             return None
         further = self.source.epochs - 1 - self.epoch
@@ -171,16 +171,16 @@ class SourceCursor:
             yield epoch, end
             epoch, end = epoch + 1, end + self._whole.size
 
-    def epochs_read(self, count: int) -> float:
+    def count_epochs_read(self, count: int) -> float:
         """Return the number of passes over the source after the turn's first `count` samples."""
         epoch, done_count = (int(column[0]) for column in self.locate(np.array([count])))
-        return epoch + self.order_of(epoch).read(done_count)
+        return epoch + self.get_order(epoch).read(done_count)
 
     def tokens(self, count: int) -> int:
         """Return the number of tokens in the turn's first `count` samples; see `SourceOrder.tokens`."""
         total, epoch, start = 0, self.epoch, self.done
         while count > 0:
-            order = self.order_of(epoch)
+            order = self.get_order(epoch)
             stop = min(order.size, start + count)
             total += order.tokens(start, stop)
             count, epoch, start = count - (stop - start), epoch + 1, 0
@@ -189,9 +189,9 @@ class SourceCursor:
     def after(self, count: int) -> SourceProgress:
         """Return the progress after the turn's first `count` samples."""
         epoch, done_count = (int(column[0]) for column in self.locate(np.array([count])))
-        order = self.order_of(epoch)
+        order = self.get_order(epoch)
         if count and not done_count:  # an epoch has just ended; content added at this step still belongs to it
-            epoch, order = epoch - 1, self.order_of(epoch - 1)
+            epoch, order = epoch - 1, self.get_order(epoch - 1)
             done_count = order.size
         return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done_count)
 
@@ -201,7 +201,7 @@ class SourceCursor:
         parts = []
         for epoch in np.unique(epochs).tolist():
             rows = np.flatnonzero(epochs == epoch)
-            parts.append(self.order_of(epoch).pieces(samples[rows]).renumber_rows(rows))
+            parts.append(self.get_order(epoch).pieces(samples[rows]).renumber_rows(rows))
         return epochs, join_slices(parts)
 
 
@@ -221,11 +221,11 @@ class RevisionRule:
             SourceCursor(s, revision, interval.revision, packs, progress_by_source.get(s.name))
             for s in revision.sources
         ]
-        self.end, self.why = self._end()
+        self.end, self.why = self._find_end()
         """First step that the revision cannot build, and the reason."""
         self.stop = self.end if interval.stop is None else interval.stop
 
-    def _end(self) -> tuple[int, str]:
+    def _find_end(self) -> tuple[int, str]:
         limits = (
             []
             if self.revision.steps is None
@@ -281,7 +281,7 @@ class Sampler:
 
     def rule(self, step: int) -> RevisionRule:
         """Return the rule that determines a step; raise NotFoundError if the schedule does not have the step."""
-        interval = self.schedule.interval_at(step)
+        interval = self.schedule.find_interval(step)
         rule = next(rule for rule in self.rules if rule.number == interval.revision)
         if step >= rule.stop:
             name = self.schedule.name
@@ -331,9 +331,9 @@ class Sampler:
                 f"step {step}: positions {batch_positions.min()} to {batch_positions.max()} are out of range: must be "
                 f"from 0 to {rule.revision.batch - 1}"
             )
-        return self.spans_of(rule, (step - rule.first) * rule.revision.batch + batch_positions)
+        return self.find_spans(rule, (step - rule.first) * rule.revision.batch + batch_positions)
 
-    def spans_of(self, rule: RevisionRule, samples: Int64) -> Spans:
+    def find_spans(self, rule: RevisionRule, samples: Int64) -> Spans:
         """Return the spans of a revision's samples, which are numbered from its first step."""
         source, ordinal = rule.mixture.locate(samples)
         parts = []
@@ -375,9 +375,11 @@ class Sampler:
                     epoch = None if within is None else within[1]
                     for shard, source_shard in enumerate(cursor.source.shards):
                         if source_shard.content == content:
-                            yield from self._interleave_reads(rule, number, shard, (start, stop), (low, high), epoch)
+                            yield from self._find_source_readings(
+                                rule, number, shard, (start, stop), (low, high), epoch
+                            )
 
-    def _interleave_reads(
+    def _find_source_readings(
         self,
         rule: RevisionRule,
         number: int,
@@ -394,7 +396,7 @@ class Sampler:
         for epoch in range(cursor.epoch, last_epoch + 1):
             if only not in (None, epoch):
                 continue
-            ordinals = cursor.ordinals(epoch, cursor.order_of(epoch).samples_touching(shard, *span))
+            ordinals = cursor.ordinals(epoch, cursor.get_order(epoch).samples_touching(shard, *span))
             ordinals = ordinals[ordinals < count]
             pieces = cursor.pieces(ordinals)[1] if len(ordinals) else None
             if pieces is None:

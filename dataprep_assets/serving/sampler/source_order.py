@@ -2,8 +2,8 @@
 
 `SampleSlots` is a list of shards split into samples. A `SourceOrder` is a keyed permutation of all these samples, or,
 after a revision, of the unread samples of the previous order (`Remainder`) together with the samples of new shards. So
-an order is a chain with one link per change in an epoch. Every link is evaluated only for the requested samples. Stored
-are only the slots that a retraction emptied.
+an order is a chain with one link per change in an epoch. Every link is evaluated only for the requested samples. Only
+the slots that a retraction emptied are stored.
 
 A remainder is treated as one long row of *slots*: the unread samples, each as long as a sample was at that time. A
 different sequence length splits that row differently. Tokens removed from a shard in the meantime leave holes in their
@@ -61,13 +61,13 @@ class Permutation:
 
     def __call__(self, numbers: Int64) -> Int64:
         """Return the permuted numbers: int64 of any shape. Each input must be in `[0, size)`."""
-        return self._cycle_walk(numbers, self._forward)
+        return self._walk_cycle(numbers, self._forward)
 
     def inverse(self, numbers: Int64) -> Int64:
         """Return the inverse of the permutation: `inverse(permutation(x)) == x`."""
-        return self._cycle_walk(numbers, self._backward)
+        return self._walk_cycle(numbers, self._invert_once)
 
-    def _cycle_walk(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
+    def _walk_cycle(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
         images = once(np.asarray(numbers, np.int64).astype(np.uint64))
         size = np.uint64(self.size)
         # The loop ends, because `once` permutes the numbers below a * b, and a cycle returns to its start.
@@ -85,7 +85,7 @@ class Permutation:
         images: _U64 = left_half * self._b + right_half
         return images
 
-    def _backward(self, numbers: _U64) -> _U64:
+    def _invert_once(self, numbers: _U64) -> _U64:
         left_half, right_half = numbers // self._b, numbers % self._b
         for number in reversed(range(_ROUNDS)):
             key = self._keys[number]
@@ -176,7 +176,7 @@ class SampleSlots:
         self._tables: dict[int, PackTable] = {}
         if packs is not None:
             # A shard's packs are one unit that covers all its runs.
-            all_runs = [(index, 0, shards[index].tokens) for index in self._packed_shards(all_runs)]
+            all_runs = [(index, 0, shards[index].tokens) for index in self._find_packed_shards(all_runs)]
         self._numbers, self._starts, self._stops = np.array(all_runs, np.int64).reshape(-1, 3).T
         counts = -(-(self._stops - self._starts) // length)
         if packs is not None:
@@ -188,7 +188,7 @@ class SampleSlots:
         self.size = int(self._firsts[-1])
         self.is_exact = packs is None
 
-    def _packed_shards(self, runs: Sequence[Run]) -> list[int]:
+    def _find_packed_shards(self, runs: Sequence[Run]) -> list[int]:
         """Return the shards that contain the runs; for partly covered shards, store a reduced table."""
         ranges: dict[int, list[tuple[int, int]]] = {}
         for shard, start, stop in runs:
@@ -235,10 +235,10 @@ class SampleSlots:
     def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that contain any of the tokens `[start, stop)` of a shard."""
         return np.concatenate(
-            [_NONE, *(self._samples_in_run(run_index, start, stop) for run_index in self._at.get(shard, ()))]
+            [_NONE, *(self._find_samples_in_run(run_index, start, stop) for run_index in self._at.get(shard, ()))]
         )
 
-    def _samples_in_run(self, position: int, start: int, stop: int) -> Int64:
+    def _find_samples_in_run(self, position: int, start: int, stop: int) -> Int64:
         if self._packs is None:
             begin = int(self._starts[position])
             low, high = max(start, begin) - begin, min(stop, int(self._stops[position])) - begin
@@ -272,9 +272,9 @@ class Remainder:
 
     Args:
         order: Order before the revision.
-        done: Number of its samples that were read.
+        done_count: Number of its samples that were read.
         length: Tokens per sample from now on.
-        moved: Current number of each previous shard; -1 for a removed shard.
+        new_numbers: Current number of each previous shard; -1 for a removed shard.
         changed: Maps a previous shard's number to the current shard, for shards that lost or gained documents.
     """
 
@@ -298,7 +298,7 @@ class Remainder:
             if new_numbers[number] < 0 and old_shard.tokens
         }
         removed_by_revision = {then: shard.removed for then, shard in changed.items()}
-        # Previous samples that lost tokens, by a retraction or with their shard.
+        # Previous samples that lost tokens in a retraction or together with their shard.
         touched = [
             order.samples_touching(s, *span)
             for s, spans in {**removed_by_revision, **gone_ranges}.items()
@@ -385,7 +385,7 @@ class Remainder:
         whole_slices = whole_slices._replace(shard=self._moved[whole_slices.shard])
         parts = [whole_slices.select(whole_slices.shard >= 0)]
         for row, offset, shard, start, stop in zip(*pieces.select(is_cut), strict=True):
-            begin, end, shift = self._kept[int(shard)].ranges_within(start, stop)
+            begin, end, shift = self._kept[int(shard)].find_ranges_within(start, stop)
             filler = np.ones_like(begin)
             parts.append(
                 TokenSlices(
@@ -417,7 +417,7 @@ class KeptRanges(NamedTuple):
         lengths = np.diff(positions, append=np.iinfo(np.int64).max // 2)
         return cls(starts, starts + lengths, added_lengths - removed_lengths)
 
-    def ranges_within(self, start: int, stop: int) -> tuple[Int64, Int64, Int64]:
+    def find_ranges_within(self, start: int, stop: int) -> tuple[Int64, Int64, Int64]:
         """Return the kept parts of the previous tokens `[start, stop)`: previous starts and stops, and shifts."""
         low, high = np.searchsorted(self.stops, start, side="right"), np.searchsorted(self.starts, stop, side="left")
         begins, ends = np.maximum(self.starts[low:high], start), np.minimum(self.stops[low:high], stop)
@@ -435,7 +435,7 @@ class KeptRanges(NamedTuple):
 
 
 def _measure_gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
-    """Return each range's start without the ranges before it, and the total length of the first 0, 1, … ranges."""
+    """Return each range's start minus the length of the earlier ranges, and the total length of the first n ranges."""
     if not ranges:
         return _NONE, np.zeros(1, np.int64)
     starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
@@ -444,10 +444,12 @@ def _measure_gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
 
 
 class SourceOrder:
-    """Order of a source's samples in one epoch: sample `k` is number `permutation(k)` of `rest` and `cut` together.
+    """Order of a source's samples in one epoch.
+
+    Sample `k` is number `permutation(k)` of the samples of `rest`, followed by those of `sample_slots`.
 
     Args:
-        cut: New samples, or all samples at the beginning of an epoch.
+        sample_slots: New samples, or all samples at the beginning of an epoch.
         key: Key of the permutation.
         shards: All shards of the source.
         rest: Remainder of the previous order; None at the beginning of an epoch.
@@ -498,7 +500,7 @@ class SourceOrder:
         return join_slices([new_slices.renumber_rows(new), old_slices.renumber_rows(old)])
 
     def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
-        """Return the samples that may contain any of the tokens `[start, stop)` of a shard; few have none."""
+        """Return the samples that may contain any of the tokens `[start, stop)` of a shard; a few contain none."""
         old_samples = _NONE if self._rest is None else self._rest.samples_touching(shard, start, stop)
         # A shard that gained documents has samples in both parts.
         return self._permutation.inverse(

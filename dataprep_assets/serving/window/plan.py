@@ -22,7 +22,7 @@ _EPOCHS = 2
 class WindowPlan:
     """Prediction for a window. `stalls` is true if any swap except the first start must wait.
 
-    - `first_wait_seconds`: time until the first step, which only the bandwidth changes;
+    - `first_wait_seconds`: time until the first step, which depends only on the bandwidth;
     - `turn_seconds`: time to train on a shard; `fetch_seconds`: time to download and verify the largest shard;
     - `stall_seconds`: longest wait at a swap; `stalled_swaps`: how many of the `swaps` in two epochs wait;
     - `disk_bytes`: maximum size of the shards on disk; `fetched_bytes`: bytes downloaded in two epochs;

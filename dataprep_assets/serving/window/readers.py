@@ -20,7 +20,7 @@ from dataprep_assets.formats import npy_shards, sample_ids
 
 
 class Shard:
-    """A verified, memory-mapped shard on this machine. A window does not evict it while such an object exists.
+    """A verified, memory-mapped shard on this machine. A window does not evict the shard while this object exists.
 
     `index` is its number in the release, `token_path` and `ids_path` are its two files, and a sample has
     `sequence_length` tokens.

@@ -10,7 +10,7 @@
 * `trash/`: evicted files to remove. Removing a large file takes a while and needs no lock.
 * `lock`: held for every change to the files above, and never during a transfer or a request to a store.
 
-Entry points: `SharedState`, `file_mode`, `make_folder`, `locked_file`, `replace_file`.
+Entry points: `SharedState`, `choose_file_mode`, `make_folder`, `lock_file`, `replace_file`.
 """
 
 import fcntl
@@ -47,7 +47,7 @@ class SharedState:
     def __init__(self, directory: Path, prefix: str, *, sensitive: bool = False) -> None:
         self._folder = directory / FOLDER / prefix
         self._sensitive = sensitive
-        self._mode = file_mode(sensitive)
+        self._mode = choose_file_mode(sensitive)
         # A random suffix, because a process may have several windows on a folder and process ids are reused.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lease: int | None = None
@@ -62,7 +62,7 @@ class SharedState:
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
             fcntl.flock(self._lease, fcntl.LOCK_EX)
             self._write_lease([])
-            # removes the leases of dead processes
+            # Called only to remove the leases of dead processes.
             self.leases()
         # Empty the trash without the lock, so that no process waits while large files are removed.
         self.empty_trash()
@@ -121,7 +121,7 @@ class SharedState:
             yield is_owner
         finally:
             if is_owner:
-                # Unlock explicitly, for the reason given in `locked_file`.
+                # Unlock explicitly, for the reason given in `lock_file`.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
@@ -160,7 +160,7 @@ class SharedState:
 
     def locked(self) -> AbstractContextManager[None]:
         """Return a context that holds the folder's lock; it blocks while the lock is taken, and is not reentrant."""
-        return locked_file(self._folder / "lock", self._mode)
+        return lock_file(self._folder / "lock", self._mode)
 
 
 def _parse_lease(path: Path, data: bytes) -> list[int]:
@@ -181,7 +181,7 @@ def _parse_lease(path: Path, data: bytes) -> list[int]:
 
 
 @contextmanager
-def locked_file(path: Path, mode: int) -> Iterator[None]:
+def lock_file(path: Path, mode: int) -> Iterator[None]:
     """Hold the kernel's lock on this file for the block; the file is created with `mode` if it does not exist."""
     with open(path, "ab", opener=partial(open_own_file, mode=mode)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -192,7 +192,7 @@ def locked_file(path: Path, mode: int) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_UN)
 
 
-def file_mode(sensitive: bool) -> int:
+def choose_file_mode(sensitive: bool) -> int:
     """Return the mode of new files in a cache, before the umask."""
     return 0o600 if sensitive else 0o666
 

@@ -41,7 +41,7 @@ Larger windows need `--long=31` there, and the environment variable here.
 WINDOW = "DATAPREP_ZSTD_WINDOW_BYTES"
 
 
-def window_bytes() -> int:
+def read_max_window_bytes() -> int:
     """Return the maximum memory for the window of a zstd frame: 128 MiB, or the value of the environment variable.
 
     Raises ConfigError if the variable is not a number of bytes from 1 KiB to 2 GiB.
@@ -102,7 +102,7 @@ class BlockReader:
         if (kind := detect_pointer(head)) is not None:
             raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
         self.compression = detect_compression(head, self.compression)
-        return self._plain_blocks() if self.compression is None else self._decompress_blocks()
+        return self._read_plain_blocks() if self.compression is None else self._decompress_blocks()
 
     def _count_read(self, data: bytes) -> bytes:
         report_progress()
@@ -110,7 +110,7 @@ class BlockReader:
         self.bytes_read += len(data)
         return data
 
-    def _plain_blocks(self) -> Iterator[bytes]:
+    def _read_plain_blocks(self) -> Iterator[bytes]:
         with open(self.path, "rb", buffering=0) as file:
             while data := file.read(_BLOCK):
                 yield self._count_read(data)
@@ -119,7 +119,7 @@ class BlockReader:
         command = "zstd --long=27" if self.compression == "zstd" else "xz -6"
         return CorruptSourceError(
             f"{self.label}: the {self.compression} frame that ends after byte {self.bytes_read - 1} needs a window of "
-            f"more than {count_of(window_bytes(), 'byte')}. Compress the file again with `{command}`. If "
+            f"more than {count_of(read_max_window_bytes(), 'byte')}. Compress the file again with `{command}`. If "
             f"you trust it and every worker has the memory, set {WINDOW}={1 << 31}",
             file=self.label,
             byte=self.bytes_read,
@@ -162,7 +162,7 @@ class BlockReader:
         """Decompress a zstd file, as `_read_frames` does."""
         import zstandard
 
-        decompressor = zstandard.ZstdDecompressor(max_window_size=window_bytes())
+        decompressor = zstandard.ZstdDecompressor(max_window_size=read_max_window_bytes())
         frames = decompressor.decompressobj(read_across_frames=True)
         steps = _ZstdSteps(file)
         for step in steps:
@@ -276,28 +276,28 @@ def _decompress_gzip(member: Any, step: bytes) -> Iterator[bytes]:
         output = member.decompress(member.unconsumed_tail, _BLOCK) if has_more else b""
 
 
-def _gzip_member() -> Any:
+def _open_gzip_member() -> Any:
     # 31 makes zlib require a gzip header and trailer.
     return zlib.decompressobj(wbits=31)
 
 
-def _xz_member() -> Any:
+def _open_xz_member() -> Any:
     import lzma
 
     # The limit covers all memory of the decompressor: its window and some hundred kilobytes more.
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=window_bytes() + (1 << 20))
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=read_max_window_bytes() + (1 << 20))
 
 
-def _bzip2_member() -> Any:
+def _open_bzip2_member() -> Any:
     import bz2
 
     return bz2.BZ2Decompressor()
 
 
 _KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any, bytes], Iterator[bytes]]]] = {
-    "gzip": (_gzip_member, _decompress_gzip),
-    "xz": (_xz_member, _decompress),
-    "bzip2": (_bzip2_member, _decompress),
+    "gzip": (_open_gzip_member, _decompress_gzip),
+    "xz": (_open_xz_member, _decompress),
+    "bzip2": (_open_bzip2_member, _decompress),
 }
 
 

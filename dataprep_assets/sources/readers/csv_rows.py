@@ -18,7 +18,7 @@ from dataprep_assets.errors import CorruptSourceError, DataprepError, count_of
 from dataprep_assets.sources.readers.blocks import BlockReader, TextReader
 from dataprep_assets.sources.readers.first_rows import suggest_delimiter, summarize_first_rows
 from dataprep_assets.sources.readers.input_format import FoundRow, InputFile, InputFormat, RowReader, SequentialReader
-from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, whole_lines
+from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, read_whole_lines
 
 BAD_CSV = "bad_csv"
 """The reason, in the ledger, for refusing a record that is not CSV or does not fit the header."""
@@ -30,7 +30,7 @@ class _Lines:
 
     def __init__(self, file: InputFile, block_reader: BlockReader, delimiter: str) -> None:
         self._file, self._delimiter = file, delimiter.encode()
-        # Keep this many bytes even of a record that will be refused, because only the parser finds its end.
+        # Keep up to this many bytes even of a record that will be refused, because only the parser finds its end.
         self._most = max(file.max_record_bytes, MAX_RECORD_BYTES)
         self._lines = self._read_lines(block_reader)
         self.row = self.byte = self.size = 0
@@ -72,7 +72,7 @@ class _Lines:
             return line.decode(errors="replace") + "\n"
 
     def _read_lines(self, block_reader: BlockReader) -> Iterator[tuple[int, bytes | None]]:
-        for line_group, byte in whole_lines(block_reader.pieces(), self._most):
+        for line_group, byte in read_whole_lines(block_reader.pieces(), self._most):
             if line_group is None:
                 yield byte, None
                 continue
@@ -82,11 +82,11 @@ class _Lines:
 
 
 class CsvRows(SequentialReader):
-    """The records of a CSV or TSV file."""
+    """Reader of the records of a CSV or TSV file."""
 
     under = TextReader
     merged: tuple[int, int] | None = None
-    """Row and byte of the first record that was read whose lines all look like records."""
+    """Row and byte of the first record so far whose lines all look like records; None if there is no such record."""
 
     def _find_rows(self) -> Iterator[FoundRow]:
         file = self._file

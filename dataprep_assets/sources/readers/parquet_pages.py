@@ -2,10 +2,10 @@
 
 A file of 390 bytes can contain 300 rows of 4 MiB, because a value of a dictionary, or of a page that compresses well,
 is decoded for each row. The footer does not show this, but the page headers do. They are therefore read before their
-row group: some thousands of bytes per gigabyte. The format is defined in parquet-format's `parquet.thrift`
+row group: a few thousand bytes per gigabyte. The format is defined in parquet-format's `parquet.thrift`
 (`PageHeader`), in Thrift's compact protocol.
 
-Entry point: :func:`rows_at_once`.
+Entry point: :func:`count_rows_at_once`.
 """
 
 import os
@@ -37,7 +37,7 @@ class _Page:
     values: int
 
 
-def rows_at_once(
+def count_rows_at_once(
     file: int,
     metadata: Any,
     group: int,
@@ -126,7 +126,7 @@ class _Column:
         )
 
     def bytes(self, rows: int) -> float:
-        """Return the maximum bytes of any `rows` consecutive rows, or at least half of them."""
+        """Return the maximum bytes of any `rows` consecutive rows, which may be too low by a factor of up to two."""
         values = rows * self.values_a_row
         # For rows that begin in page i, count the pages that this many values fill from the page's start, and one
         # more. Rows that begin late in page i may span many small pages; they take page i and the bytes counted for

@@ -69,7 +69,7 @@ class _WarcStream:
 
 
 class WarcRows(SequentialReader):
-    """The records of a WARC or WET file."""
+    """Reader of the records of a WARC or WET file."""
 
     # `TextReader` refuses files that are not a crawl's archives. Inside an archive, any bytes are allowed.
     under = TextReader

@@ -244,7 +244,7 @@ class S3Bucket:
                     f"{label}: the store returned {_EMPTY_PAGES:,} empty pages of its listing in a row. Try again later"
                 )
             page_request = dict(request)
-            request |= _next_page_fields(operation, page)
+            request |= _build_next_page_fields(operation, page)
             if request == page_request:
                 raise TransferError(
                     f"{label}: the store returned an incomplete listing without a continuation token. Try again later"
@@ -268,12 +268,12 @@ class S3Bucket:
         response = self.call("create_multipart_upload", self.label(key), Key=self.key_of(key), Metadata=dict(metadata))
         return str(response["UploadId"])
 
-    def unfinished_uploads(self, prefix: str) -> Iterator[Mapping[str, Any]]:
+    def list_unfinished_uploads(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         """Yield the unfinished uploads whose keys in the bucket begin with `prefix`."""
         label = f"list of the unfinished uploads under s3://{self.name}/{prefix}"
         return self.pages("list_multipart_uploads", "Uploads", label, Prefix=prefix)
 
-    def newest_part(self, name: str, upload: str) -> float:
+    def find_newest_part_time(self, name: str, upload: str) -> float:
         """Return when the upload's latest part arrived, in seconds since 1970, or minus infinity without parts."""
         return max((part["LastModified"].timestamp() for part in self._list_parts(name, upload)), default=-math.inf)
 
@@ -308,7 +308,7 @@ def _stop_redirecting_bucket_heads(client: Any) -> None:
     client.meta.events.register("before-call.s3.HeadBucket", mark, unique_id="dataprep-bucket-heads")
 
 
-def _next_page_fields(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
+def _build_next_page_fields(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request fields that continue a listing; the last item is used if the store omits the markers."""
     if operation == "list_objects_v2":
         token = page.get("NextContinuationToken")
@@ -323,7 +323,7 @@ def _next_page_fields(operation: str, page: Mapping[str, Any]) -> dict[str, Any]
 
 
 class _PastEndError(Exception):
-    """A range that begins at or after the object's end."""
+    """Error for a range that begins at or after the object's end."""
 
 
 def read_range(bucket: S3Bucket, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
@@ -470,15 +470,15 @@ def find_etag_mismatch(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
     only checks.
     """
     if info.md5 is not None:
-        actual = _md5_parts(path, max(info.bytes, 1))[0].hex()
-    elif (step := _part_bytes(bucket, info)) is not None:
-        actual = compute_composite_etag([digest.hex() for digest in _md5_parts(path, step)]) or ""
+        actual = _compute_part_md5s(path, max(info.bytes, 1))[0].hex()
+    elif (step := _find_part_size(bucket, info)) is not None:
+        actual = compute_composite_etag([digest.hex() for digest in _compute_part_md5s(path, step)]) or ""
     else:
         return ""
     return "" if actual == info.version else f"its ETag is {info.version}, but the bytes give {actual}"
 
 
-def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:
+def _find_part_size(bucket: S3Bucket, info: ObjectInfo) -> int | None:
     """Return the part size of a multipart object, if it is recorded and agrees with the number of parts."""
     # Request the object, because an ObjectInfo has no metadata. Ignore the metadata of a different version.
     parts, response = COMPOSITE.fullmatch(info.version), bucket.head(info.key)
@@ -490,7 +490,7 @@ def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:
     return step if step and -(-info.bytes // step) == int(parts[2]) else None
 
 
-def _md5_parts(path: Path, step: int) -> list[bytes]:
+def _compute_part_md5s(path: Path, step: int) -> list[bytes]:
     """Return the MD5s of a file's parts of `step` bytes; an empty file has one empty part."""
     digests: list[bytes] = []
     with path.open("rb") as stream:

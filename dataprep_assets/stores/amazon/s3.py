@@ -77,7 +77,7 @@ class S3Store(Store):
     """Objects of a bucket below `prefix`.
 
     Args:
-        client: A low-level botocore client, created by `s3_client`.
+        client: A low-level botocore client, created by `create_s3_client`.
         bucket: Name of the bucket.
         prefix: Prefix of all keys.
         retry: Retry policy of each request.
@@ -234,12 +234,12 @@ class S3Store(Store):
         # Without an age limit, compare no times, because some stores round up an upload's time.
         latest = datetime.now(UTC).timestamp() - older_than_seconds if older_than_seconds else math.inf
         swept = 0
-        for upload in self._bucket.unfinished_uploads(self._bucket.prefix + prefix):
+        for upload in self._bucket.list_unfinished_uploads(self._bucket.prefix + prefix):
             name, identity = upload["Key"], upload["UploadId"]
             if upload["Initiated"].timestamp() > latest:
                 continue
             # An old upload may still be running, e.g., for a large file on a slow network.
-            if older_than_seconds and self._bucket.newest_part(name, identity) > latest:
+            if older_than_seconds and self._bucket.find_newest_part_time(name, identity) > latest:
                 continue
             self._bucket.abort(name, identity)
             swept += 1

@@ -84,7 +84,7 @@ def put_whole(
         request = {
             "Key": name,
             "Body": PartBody(view),
-            "ContentMD5": _base64(digest),
+            "ContentMD5": _encode_base64(digest),
             "Metadata": dict(metadata),
             **condition,
         }
@@ -132,7 +132,7 @@ def send_part(
             "UploadId": upload,
             "PartNumber": number,
             "Body": PartBody(view),
-            "ContentMD5": _base64(digest),
+            "ContentMD5": _encode_base64(digest),
         }
         response = bucket.attempt("upload_part", label, request)
         _check_md5(response, digest.hexdigest())
@@ -177,7 +177,7 @@ def complete_upload(
     head_response = bucket.head(key)
     expected_etag = compute_composite_etag([part.md5 for part in sent_parts])
     if lost_code:
-        if head_response is not None and _is_proven(
+        if head_response is not None and _has_succeeded(
             head_response, size=size, expected_digest=expected_etag, sha256=sha256
         ):
             return bucket.info(key, head_response)
@@ -191,7 +191,7 @@ def complete_upload(
     raise SpoiledUploadError(f"the finished object is wrong: {defect}")
 
 
-def _is_proven(response: Mapping[str, Any], *, size: int, expected_digest: str | None, sha256: str | None) -> bool:
+def _has_succeeded(response: Mapping[str, Any], *, size: int, expected_digest: str | None, sha256: str | None) -> bool:
     """Return whether an unconfirmed completion succeeded, that is, the object is the sent one and not an older one."""
     stored_sha256 = response.get("Metadata", {}).get(DIGEST)
     is_same = read_etag(response) == expected_digest if sha256 is None else stored_sha256 == sha256
@@ -274,7 +274,7 @@ def _send_file_once(
         raise
 
 
-def _base64(digest: Any) -> str:
+def _encode_base64(digest: Any) -> str:
     return base64.b64encode(digest.digest()).decode()
 
 

@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, Corp
 from dataprep_assets.sources.readers.records import AbsentColumnError
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.stream.reencoding import round_trip
-from dataprep_assets.stream.stream_index import index_metadata
+from dataprep_assets.stream.stream_index import describe_index
 from dataprep_assets.stream.token_shard import document_rows
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
@@ -191,8 +191,8 @@ def test_a_sensitive_corpus_without_a_key_has_rows_alone(tmp_path: Path, monkeyp
     assert not (without.directory / IDS).exists()
     assert document_rows(without.directory, without.receipt).locate(1) == (0, 4)
     store = shard_work(tmp_path, stream_plan(), [file]).store
-    assert "keyed hashes of text" in str(index_metadata(store, with_key.receipt))
-    assert_names(str(index_metadata(store, without.receipt)), "sensitive")
+    assert "keyed hashes of text" in str(describe_index(store, with_key.receipt))
+    assert_names(str(describe_index(store, without.receipt)), "sensitive")
 
 
 def test_the_text_is_no_id_field(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.pipelines.blend.sft.spool import load_tools
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
-from dataprep_assets.sources.readers.unreadable import budget_advice
+from dataprep_assets.sources.readers.unreadable import format_budget_advice
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
@@ -344,7 +344,7 @@ class _Building:
             raise BadRecordError(
                 f"{self._shard.artifact}: {self._bad_count} of {count_of(ledger.rows_in, 'row')} would be dropped as "
                 f"bad, more than the budget of {format_share(self._shard.budget)}. First error: {label}, row "
-                f"{record.row}: {record.reason}. {budget_advice(self._bad_count, ledger.rows_in)}"
+                f"{record.row}: {record.reason}. {format_budget_advice(self._bad_count, ledger.rows_in)}"
             )
 
     def _build_ledger(self) -> Ledger:

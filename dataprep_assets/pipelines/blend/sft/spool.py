@@ -163,7 +163,7 @@ class _Spooling:
         self._renderer, self._encoder, self._vocab_size = load_tools(plan)
         self._losses = Losses(self._encoder.bundle, "text")
         self._ids = ReadRows(plan.retractions)
-        self._source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
+        self._read_source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
         # reason → sequences dropped from kept rows
         self._sequences_dropped: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
@@ -175,7 +175,7 @@ class _Spooling:
 
     def run(self) -> WrittenFiles:
         """Write the spool's files, and return the facts for the receipt."""
-        source, rows = self._source, self._source_rows
+        source, rows = self._source, self._read_source_rows
         with ExitStack() as stack:
             reader = stack.enter_context(rows.open())
             for name in (TOKENS, MASKS, LENGTHS, ORIGINS):
@@ -219,7 +219,7 @@ class _Spooling:
         self._rows += len(block.rows) + len(block.bad)
         self._blank += block.blank_lines
         for bad_row in block.bad:
-            self._source_rows.drop(bad_row)
+            self._read_source_rows.drop(bad_row)
 
     def _encode(self, block: RowBlock, start: int) -> None:
         """Render, encode, mask and write one batch of a block's rows."""
@@ -229,7 +229,7 @@ class _Spooling:
             rendered = self._render(block.rows[index], block.numbers[index])
             if isinstance(rendered, Refusal):
                 bad_row = BadRecord(block.numbers[index], block.offsets[index], rendered.reason)
-                self._source_rows.drop(bad_row, rendered)
+                self._read_source_rows.drop(bad_row, rendered)
             else:
                 self._cut.update(rendered.cuts)
                 conversations.append(rendered)
@@ -274,7 +274,7 @@ class _Spooling:
         self._trained += int(per_sequence[keep].sum())
 
     def _render(self, row: dict[str, Any], number: int) -> RenderedConversation | Refusal:
-        conversation = self._source_rows.read(row, number)
+        conversation = self._read_source_rows.read(row, number)
         if isinstance(conversation, Refusal):
             return conversation
         return keep_used_part(self._renderer.render(conversation))
@@ -307,7 +307,7 @@ class _Spooling:
                 self._sequences_dropped.update(drop_reasons)
             else:
                 reason = drop_reasons[0] if drop_reasons else EMPTY
-                self._source_rows.drop(BadRecord(block.numbers[index], block.offsets[index], reason))
+                self._read_source_rows.drop(BadRecord(block.numbers[index], block.offsets[index], reason))
 
     def _write(
         self,
@@ -360,7 +360,7 @@ class _Spooling:
         ledger = Ledger(
             rows_in=self._rows,
             documents=self._conversations,
-            dropped=dict(sorted(self._source_rows.dropped.items())),
+            dropped=dict(sorted(self._read_source_rows.dropped.items())),
             blank_lines=self._blank,
             tokens=self._tokens,
             special_literals=self._literals,

@@ -67,7 +67,7 @@ from dataprep_assets.pipelines.notes.note_search import NoteChunk, NoteSearch
 from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.stream import reencoding
 from dataprep_assets.stream.reencoding import build_encode_function
-from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
+from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
 SHORTEST = 8
@@ -538,7 +538,7 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
         "token sequences).",
         no_retracted_document,
     ),
-    losses_check(_losses_within_limit),
+    build_losses_check(_losses_within_limit),
     # does not block, because half-empty rows only cost time
     Check(
         "packing_efficient",
