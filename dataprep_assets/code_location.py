@@ -205,7 +205,7 @@ def _load_without(declarations: Declarations, folder: Path, wrong_files: Collect
 
 
 def _has_definitions(folder: Path) -> bool:
-    """Return whether a folder contains any definitions; a data folder's name may be no valid module name."""
+    """Return whether a folder contains any definitions; a data folder's name need not be a valid module name."""
     return any(path.name in ("defs.yaml", "component.yaml") or path.suffix == ".py" for path in folder.rglob("*"))
 
 

@@ -16,9 +16,9 @@ from dataprep_assets.extensions import Extensions
 
 def _iterate_components() -> Iterator[tuple[str, str]]:
     """Yield each component of this package's pipelines, with the location of its dataset class."""
-    for wing in pkgutil.iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
-        for component, dataset in import_module(wing.name).DATASETS.items():
-            yield component, f"{wing.name}.dataset:{dataset}"
+    for pipeline in pkgutil.iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
+        for component, dataset in import_module(pipeline.name).DATASETS.items():
+            yield component, f"{pipeline.name}.dataset:{dataset}"
 
 
 PIPELINES = Extensions("pipeline", "dataprep_assets.pipelines", own_modules=dict(_iterate_components()))
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _load_component(name: str) -> Any:
-    return PIPELINES[name].sibling("component", name).load()
+    return PIPELINES[name].get_sibling("component", name).load()
 
 
 def _can_load(name: str) -> bool:

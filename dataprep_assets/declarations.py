@@ -20,7 +20,7 @@ from dataprep_assets.engine.yaml.mistakes import Document, has_dates, has_templa
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.project import Project, find_shipped_kind, is_shown
 
-# for type checkers only: shell completion finds names without importing other modules of this package
+# Imported only for annotations, because shell completion finds names without importing these modules.
 if TYPE_CHECKING:
     import dagster as dg
 
@@ -129,7 +129,7 @@ class Declarations:
 
     def _refuse_second(self, dataset: str, document: Document) -> None:
         """Raise ConfigError if another file declares the same dataset, because their asset keys would be equal."""
-        # a hidden dataset is no conflict
+        # A hidden dataset is not a conflict.
         other_paths = [path for path in self._declaring.get(dataset, []) if path != document.path]
         if other_paths and is_shown(find_shipped_kind(document.path.parent)):
             line = document.find_line(["dataset"])
@@ -141,7 +141,7 @@ class Declarations:
 def find_files_below(folder: Path) -> dict[str, Path]:
     """Return each dataset that is declared below a folder with its `defs.yaml`, sorted by name.
 
-    If a shipped and another dataset have the same name, the other one is returned. A file without a dataset name,
+    If a shipped dataset and a user's dataset have the same name, the user's is returned. A file without a dataset name,
     because it is broken or declares something else, is listed under its folder's path. No file is loaded, because shell
     completion uses this function.
     """

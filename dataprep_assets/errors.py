@@ -5,7 +5,7 @@ Each message gives the problem, the value, the location (file, row, byte) and th
     DataprepError
     ├── ConfigError          a declaration (YAML, environment) that cannot work
     ├── SourceError          the source of documents cannot be listed or read
-    │   ├── CorruptSourceError   bytes are there and wrong (truncated, flipped, undecodable)
+    │   ├── CorruptSourceError   the bytes of the source are wrong (truncated, flipped, undecodable)
     │   └── TransferError        bytes could not be fetched within the retry budget
     ├── BadRecordError       a record breaks the bad-record policy, or its budget
     ├── TokenizerError       the tokenizer bundle or an engine cannot be used

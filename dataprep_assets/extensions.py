@@ -1,8 +1,8 @@
 """Extensions from other packages, such as views of a corpus and pipelines; each kind is a group of entry points.
 
 This package's own extensions are found in a folder, and other packages' extensions by their entry points. Entry points
-for its own would be a manual list in pyproject.toml, and a checkout would find a new extension only after a
-reinstallation.
+for this package's own extensions would require a manual list in pyproject.toml, and a checkout would find a new
+extension only after a reinstallation.
 
 Names are known without importing anything. Only an extension that a declaration names is imported, so a package that
 cannot be imported affects only its users.
@@ -58,7 +58,7 @@ class Extension:
         """Whether the extension is part of this package."""
         return self.package == _OWN
 
-    def sibling(self, module: str, attribute: str) -> "Extension":
+    def get_sibling(self, module: str, attribute: str) -> "Extension":
         """Return an object in another module of the same folder."""
         return replace(self, module=f"{self.module.rpartition('.')[0]}.{module}", attribute=attribute)
 

@@ -17,9 +17,7 @@ __all__ = ["ArtifactIOManager", "StorageResource", "build_resources", "create_re
 
 
 def build_resources(project_root: Path) -> dict[str, Any]:
-    """Return the resources of the code location, configured by the environment (variables:
-    `resources/environment.py`).
-    """
+    """Return the resources of the code location, as the environment configures them (`resources/environment.py`)."""
     return create_resources(build_storage(project_root))
 
 

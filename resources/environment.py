@@ -34,9 +34,9 @@ from dataprep_assets.stores.connect import (
     AWS_PAIR,
     KINDS,
     WRITE_PAIR,
+    find_s3_endpoint,
     list_names_to_set,
     list_s3_credentials,
-    s3_endpoint,
 )
 from dataprep_assets.stores.endpoints import allows_http
 
@@ -102,7 +102,7 @@ def _build_s3(environment: Mapping[str, str], kind: str, root: str, common: Mapp
         keys = {field: dg.EnvVar(name) for field, name in zip(fields, names, strict=True) if environment.get(name)}
     return R2StorageResource(
         s3=S3Resource(
-            endpoint_url=s3_endpoint(environment), profile_name=environment.get("AWS_PROFILE") or None, **keys
+            endpoint_url=find_s3_endpoint(environment), profile_name=environment.get("AWS_PROFILE") or None, **keys
         ),
         bucket=bucket,
         prefix=(root or environment.get("DATASET_BINS_PATH") or "").strip("/"),

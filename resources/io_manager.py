@@ -57,9 +57,7 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         }
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Accept the handle of the asset's own artifact, or None if it is finished; raise ConfigError for anything
-        else.
-        """
+        """Accept a handle of the asset's artifact, or None if it is finished; raise ConfigError for any other value."""
         if obj is not None and not isinstance(obj, ArtifactHandle):
             raise ConfigError(
                 f"{context.asset_key.to_user_string()}: returned a {type(obj).__name__}, but the IO manager {KEY!r} "

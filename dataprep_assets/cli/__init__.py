@@ -102,7 +102,7 @@ def _wrap_command(command: Callable[..., int]) -> Callable[..., int]:
     """Wrap a command so that closed output and Ctrl-C raise our own errors: typer would exit the process itself."""
 
     @wraps(command)
-    def guarded(*arguments: object, **options: object) -> int:
+    def run_guarded(*arguments: object, **options: object) -> int:
         try:
             code = command(*arguments, **options)
             sys.stdout.flush()
@@ -112,7 +112,7 @@ def _wrap_command(command: Callable[..., int]) -> Callable[..., int]:
             raise _InterruptedError from error
         return code
 
-    return guarded
+    return run_guarded
 
 
 for _module in _COMMANDS:

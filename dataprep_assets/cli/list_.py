@@ -102,7 +102,7 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
 
 
 def _count_to_build(component: "Dataset") -> tuple[int | None, str]:
-    """Return how many artifacts a run would build, and the first's reason; None if the dataset was never run."""
+    """Return the number of artifacts that a run would build (None if never run), and the reason of the first one."""
     from dataprep_assets.engine.staleness.status import find_stale, is_never_built
 
     store = component.store(project.open_storage())

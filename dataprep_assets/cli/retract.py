@@ -64,7 +64,10 @@ def command(
 def _retract(
     selected_dataset: "Dataset", component: "Dataset", store: "ArtifactStore", ids_path: Path, *, strict: bool
 ) -> int:
-    """Retract documents from a dataset as it is `selected_dataset`, or from a `component` with a copy of its list."""
+    """Retract the listed documents from `component`, and print the consequences; return the exit code.
+
+    For a dry run, `component` is `selected_dataset` with a temporary copy of its retraction list.
+    """
     dataset, is_rehearsed = selected_dataset.declaration.dataset, component is not selected_dataset
     result = component.retract(store, ids_path, strict=strict)
     training_lines = [] if strict and result.not_found else list(_format_trained_lines(component, ids_path))

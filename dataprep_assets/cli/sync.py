@@ -117,7 +117,7 @@ class _FolderLines:
         self._progress.show()
 
     def add(self, item: "SyncItem") -> None:
-        """Count a copied object, and print its folder's line if it is the last one of it."""
+        """Count a copied object, and print the line of its folder if it is the folder's last object."""
         folder = _find_folder(item.key)
         self._copied[folder] += 1
         self._bytes[folder] += item.bytes
@@ -145,12 +145,12 @@ class _FolderLines:
 
 
 def _find_folder(key: str) -> str:
-    """Return the folder of an object for the lines of a copy: the dataset and the artifact, or less."""
+    """Return the folder of an object, shortened to its first two levels: the dataset and the artifact."""
     return "/".join(key.split("/")[:-1][:2]) or "."
 
 
 def _is_closed(place: "StoreAddress") -> bool:
-    """Return whether a place is a private folder, or contains a private dataset."""
+    """Return whether a location is a private folder, or contains a private dataset."""
     from dataprep_assets.stores.connect import LocalAddress
     from dataprep_assets.stores.files import OTHERS
 

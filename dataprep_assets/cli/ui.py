@@ -74,7 +74,7 @@ def command(
         start = ["-m", "dagster", "code-server", "start", "--use-python-environment-entry-point"]
         services.start("code server", *start, "--log-level", "warning", "-s", str(socket), *code)
         while not socket.exists():  # the socket exists once the code is loaded
-            services.look()
+            services.check_running()
         workspace_option = ["-w", str(workspace)]
         services.start("webserver", "-m", "dataprep_assets.webserver", "-h", host, "-p", str(port), *workspace_option)
         services.start("daemon", "-c", _DAEMON, "run", *workspace_option)
@@ -94,9 +94,9 @@ def _report_until_end(health: "Health", services: "_Services", log: Path) -> Non
                     print(f"ui: {problem}; see {log}", file=sys.stderr)
             previous_problems = set(problems)
         checked_at = time.monotonic()
-        services.look()
+        services.check_running()
         while previous_problems is not None and time.monotonic() - checked_at < _ASK_SECONDS:
-            services.look()
+            services.check_running()
 
 
 def _require_free(host: str, port: int) -> None:
@@ -153,7 +153,7 @@ class _Services:
             preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
         )
 
-    def look(self) -> None:
+    def check_running(self) -> None:
         """Wait briefly; raise DataprepError if a service has ended."""
         time.sleep(_LOOK_SECONDS)
         for name, process in self._running.items():

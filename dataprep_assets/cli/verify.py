@@ -139,7 +139,7 @@ def _build_fields(location: str, size: int, defects: "Sequence[str]") -> dict[st
 
 
 def _is_on_web_server(path: str | None) -> bool:
-    """Return whether a place is only readable through a manifest, because a web server does not list its files."""
+    """Return whether a location can only be read through a manifest, because a web server does not list its files."""
     from dataprep_assets.stores.endpoints import allows_http
 
     schemes = ("https://", "hf://", "http://") if allows_http(os.environ) else ("https://", "hf://")

@@ -1,6 +1,6 @@
 """Guard process: it runs one command, and terminates the command when the requesting process has exited.
 
-It is run as a file, with only the standard library. Its standard input is one line of JSON, followed by a pipe that
+It is run as a file and uses only the standard library. Its standard input is one line of JSON, followed by a pipe that
 closes when the requesting process ends. Its answer is JSON on its standard output.
 
 On Linux the guard becomes the parent of every orphan of the command, so no process of the command outlives the guard.

@@ -18,11 +18,11 @@ from dataprep_assets.execution import command_guard
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:
-    """The end of a command.
+    """Result of a command.
 
     Attributes:
         code: The exit code, negative for a signal; None if the command was terminated after its time limit.
-        errors: The end of the standard error.
+        errors: The last part of the standard error.
         refused: The reason why the command could not be started.
     """
 
@@ -39,7 +39,7 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
         folder: The working directory of the command.
         seconds: The time limit.
         scratch: A folder that is removed if this process is killed.
-        quoted: Whether to keep the end of the standard error.
+        quoted: Whether to keep the last part of the standard error.
 
     Raises WorkerDiedError if the guard is killed.
     """

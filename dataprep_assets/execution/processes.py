@@ -281,7 +281,7 @@ class WorkerPool:
         return forgotten
 
     def _start(self) -> _Worker:
-        """Start a worker."""
+        """Start a worker process, and return it with its channel."""
         context = multiprocessing.get_context(_start_method())
         context.set_forkserver_preload([_SERVER])
         parent_end, child_end = context.Pipe()

@@ -13,7 +13,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.table import format_share
 
 RATE_SECONDS = 5.0
-"""Seconds before a rate is shown; the start of workers is a large part of a shorter time."""
+"""Seconds before a rate is shown, because the start of the workers takes a large part of a shorter time."""
 
 
 class Sink(Protocol):

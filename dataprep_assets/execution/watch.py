@@ -1,4 +1,4 @@
-"""Enforcement of the bounds on processes (`bounds`): samples their usage, and terminates those that exceed a limit.
+"""Enforcement of the bounds on processes (`bounds`): processes are sampled, and terminated if they exceed a limit.
 
 A process cannot watch itself, because a running library call blocks all Python threads, and a process that the kernel
 ends cannot report anything. Therefore workers are watched by a thread of the process that started them (`Watch`). A
@@ -86,7 +86,7 @@ class Watch:
             self._thread.start()
 
     def note_progress(self, pid: int, position: str = "") -> None:
-        """Record that a process made progress, and its position `position`."""
+        """Record that a process made progress and is now at `position`."""
         if (process := self._at_work.get(pid)) is not None:
             process.where, process.since = position or process.where, None
 
@@ -111,7 +111,7 @@ class Watch:
 
 
 def _explain_end(bounds: Bounds, pid: int, process: _WatchedProcess) -> str | None:
-    """Return a process's position and usage if it exceeds a limit."""
+    """Return a process's position and usage if it exceeds a limit; None if it does not, or has ended."""
     if (usage := measure_process(pid)) is None:
         return None
     memory, seconds, start = usage

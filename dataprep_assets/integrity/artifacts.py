@@ -24,7 +24,7 @@ from dataprep_assets.integrity.commit import hold_alone, list_leftovers, remove_
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, find_damage, read_receipt
 from dataprep_assets.stores.files import concatenate, identify_version
 
-# imported only for types, because nearly all commands load this module but few open an array
+# Imported only for annotations, because nearly all commands load this module, but few open an array.
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -100,12 +100,12 @@ class RangeReader(Protocol):
 
 @dataclass(frozen=True)
 class ArtifactStore(ABC):
-    """Base class of artifact stores, see the module.
+    """Base class of artifact stores, which the module docstring describes.
 
     Attributes:
         root: The folder in which builds work. In a local store, artifacts are also stored there.
-        to_rebuild: Artifacts that a run must rebuild whatever their keys, each with the version of its receipt. After
-            the rebuild, the version differs, and the artifact is handled normally.
+        to_rebuild: Artifacts that a run must rebuild regardless of their keys, each with the version of its receipt.
+            After the rebuild, the version differs, and the artifact is handled normally.
     """
 
     root: Path
@@ -226,7 +226,7 @@ class ArtifactStore(ABC):
         return receipt
 
     def intact_receipt(self, artifact: Artifact, verification: Verification = "full") -> Receipt | None:
-        """Return the receipt of an intact artifact, whatever its key; None if it is missing or damaged."""
+        """Return the receipt of an intact artifact, regardless of its key; None if it is missing or damaged."""
         try:
             receipt = self.receipt(artifact)
         except IntegrityError:
@@ -246,12 +246,12 @@ class ArtifactStore(ABC):
             return None
         return receipt
 
-    def mark_rebuilding(self, artifacts: Sequence[Artifact]) -> Self:
+    def mark_for_rebuild(self, artifacts: Sequence[Artifact]) -> Self:
         """Return this store with these partitions of one artifact, in their current version, marked for a rebuild."""
         return replace(self, to_rebuild=dict(zip(artifacts, self.receipt_versions(artifacts), strict=True)))
 
     def must_rebuild(self, artifact: Artifact) -> bool:
-        """Return whether the artifact is marked for a rebuild, whatever its key, and has not been rebuilt since."""
+        """Return whether the artifact is marked for a rebuild and has not been rebuilt since, regardless of its key."""
         if artifact not in self.to_rebuild:
             return False
         (version,) = self.receipt_versions([artifact])
@@ -260,9 +260,7 @@ class ArtifactStore(ABC):
     def find_current_if_cheap(
         self, artifact: Artifact, key: str, verification: Verification = "full"
     ) -> Receipt | None:
-        """Return the receipt like `find_current`, or None if the check fails or would read too many bytes for this
-        process.
-        """
+        """Return the receipt like `find_current`; also None if the check fails or would have to read too many bytes."""
         try:
             receipt = self.receipt(artifact)
             if receipt is None or receipt.key != key:
@@ -297,7 +295,7 @@ class LocalArtifacts(ArtifactStore):
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         folder = self.root / dataset / name
-        # names with a leading dot are staging or directories that were set aside
+        # Skip names with a leading dot, which are staging areas or directories that were set aside.
         return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | list_leftovers(folder))
 
     def names(self, dataset: str) -> list[str]:
@@ -457,7 +455,7 @@ def _read_blocks(path: Path) -> Iterator[bytes]:
 #     handle.read("train.bin", 0, 1024)     one range
 #     handle.tokens("train.bin")[a:b]       token ids as a NumPy array; each slice reads its own range
 #
-# Works without Dagster: `ArtifactHandle.of(store, artifact)`.
+# `ArtifactHandle.from_store(store, artifact)` works without Dagster.
 
 _DTYPES = ("uint16", "uint32")
 _NPY = b"\x93NUMPY"
@@ -489,7 +487,7 @@ class ArtifactHandle:
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
-        """Its data files."""
+        """Data files of the artifact."""
         return self.receipt.files
 
     def path(self, name: str) -> Path:

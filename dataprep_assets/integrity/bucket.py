@@ -106,7 +106,7 @@ class ObjectDigests:
             if value["key"] == info.key and value["version"] == info.version and isinstance(value["sha256"], str):
                 return replace(info, sha256=value["sha256"])
         except (OSError, ValueError, KeyError, TypeError):
-            # the file is missing or damaged, so the object is read and the file is replaced
+            # The file is missing or damaged, so read the object and replace the file below.
             pass
         digest = hashlib.sha256()
         for block in store.read(info.key, version=info.version):
@@ -134,7 +134,7 @@ _ABANDONED_SECONDS = 86_400.0
 
 @dataclass(frozen=True)
 class BucketArtifacts(ArtifactStore):
-    """Artifacts in a bucket, see the module.
+    """Artifact store in a bucket; the module docstring describes how it works.
 
     Attributes:
         root: The local folder.
@@ -158,7 +158,7 @@ class BucketArtifacts(ArtifactStore):
 
     @property
     def copies(self) -> VerifiedCopies:
-        """The local copies of its files."""
+        """Local copies of the bucket's files."""
         return VerifiedCopies(self.root, self.budget_bytes, self.private)
 
     @property
@@ -235,14 +235,14 @@ class BucketArtifacts(ArtifactStore):
         """
         publication = self._open_publication(artifact)
 
-        def defect(record: FileRecord) -> str:
+        def find_defect(record: FileRecord) -> str:
             info = publication.find_object(receipt, record)
             # an object with a different size is already a defect, so do not read it
             if info is not None and verification == "full" and info.bytes == record.bytes:
                 info = self._digests.with_digest(self.store, info)
             return find_object_defect(record, info)
 
-        return [sentence for sentence in map_all(defect, receipt.files, AT_ONCE) if sentence]
+        return [sentence for sentence in map_all(find_defect, receipt.files, AT_ONCE) if sentence]
 
     def find_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
         """Return the current receipt as for a folder, after completing interrupted publications.

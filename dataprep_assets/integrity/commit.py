@@ -218,7 +218,7 @@ def recover_aside(final: Path) -> None:
 
 
 @contextmanager
-def staging(final: Path, key: str) -> Iterator[Path]:
+def open_staging(final: Path, key: str) -> Iterator[Path]:
     """Yield a locked staging directory for the artifact `final` with this `key`.
 
     The directory contains the files that an earlier run with the same key left in it. Waits while another process
@@ -279,9 +279,9 @@ def remove_directory(final: Path, first_name: str) -> None:
 def sweep(finals: Iterable[Path]) -> None:
     """Remove the files of killed runs next to finished artifacts: staging under any key, and directories set aside.
 
-    For artifacts that were just found current, whose staging will not be opened again. A process may be killed between
-    the rename that publishes and the removal of the staging directory. Directories that another process is building are
-    skipped.
+    Call this only for artifacts that were just found current, because their staging will not be opened again. A process
+    may be killed between the rename that publishes and the removal of the staging directory. Directories that another
+    process is building are skipped.
     """
     by_parent: dict[Path, dict[str, Path]] = {}
     for final in finals:

@@ -171,7 +171,7 @@ class Publication:
         """Claim the first publication of this artifact for `receipt`, whose bytes are `data`.
 
         `broken` is the claim of a publication that cannot be completed, which is replaced. Raises IntegrityError if
-        another content was claimed or published.
+        different content was claimed or published.
         """
         key = self._claim_key
         try:
@@ -291,7 +291,7 @@ class Publication:
         raise self.lost_race_error()
 
     def find_final(self, record: FileRecord) -> ObjectInfo | None:
-        """Return the object under a file's final key, whatever its bytes."""
+        """Return the object under a file's final key, regardless of its bytes; None if there is none."""
         return self.store.head(f"{self.artifact}/{record.path}")
 
     def is_kept(self, record: FileRecord, present: PresentReceipt | None) -> bool:

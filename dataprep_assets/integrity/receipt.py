@@ -86,7 +86,7 @@ class Ledger:
         """
         return replace(self, reference_documents=0, sampled_documents=0, source_bytes=0)
 
-    def balance(self, location: str) -> None:
+    def require_balance(self, location: str) -> None:
         """Raise IntegrityError unless every row is accounted for."""
         accounted = self.documents + sum(self.dropped.values())
         if self.rows_in != accounted:
@@ -101,7 +101,7 @@ class Ledger:
 
     @classmethod
     def total(cls, ledgers: Iterable["Ledger"]) -> "Ledger":
-        """Return the sum of many ledgers; the empty ledger for none."""
+        """Return the sum of many ledgers; an empty ledger if there are none."""
         # build a list, because each field iterates over all ledgers and the caller may pass a generator
         all_ledgers = list(ledgers)
         drops: Counter[str] = Counter()
@@ -168,7 +168,7 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """The receipt of an artifact, see the module.
+    """Receipt of an artifact; the module docstring describes it.
 
     Attributes:
         key: Digest of inputs, configuration, tokenizer and step version.
@@ -302,7 +302,7 @@ def parse_receipt(data: bytes, location: str) -> Receipt:
 
 
 def _require_types(receipt: Receipt) -> None:
-    """Raise TypeError unless the fields have their types, because readers use them without further checks.
+    """Raise TypeError unless every field has its declared type, because readers do not check the types again.
 
     The checks are manual, because receipts are also read in trainers' environments, where pydantic may be missing.
     """
@@ -400,7 +400,7 @@ def _explain_unexpected_entry(status: os.stat_result, owners: Set[int], *, is_fo
 
 
 def _list_contents(directory: Path) -> dict[str, os.stat_result]:
-    """Return the status of everything below a directory, and of itself as the empty path. Links are not followed."""
+    """Return path → status of all entries below a directory and, as "", of the directory. Links are not followed."""
     statuses, remaining = {"": os.stat(directory)}, [""]
     while remaining:
         folder = remaining.pop()

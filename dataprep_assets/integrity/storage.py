@@ -29,7 +29,7 @@ class Storage(Protocol):
         """Return the address of the store for datasets that declare none of their own."""
 
     def artifacts(self, setting: str | None = None, *, private: bool = False) -> ArtifactStore:
-        """Return the store of a dataset's artifacts: at its declared URL or folder, otherwise at `place()`.
+        """Return the store of a dataset's artifacts: at the URL or folder `setting`, otherwise at `address()`.
 
         With `private`, only their owner can read local copies of a bucket's files.
         """
@@ -74,7 +74,7 @@ def open_artifacts(place: StoreAddress, cache: Path, cache_bytes: int | None, *,
 def _build_folder_name(place: StoreAddress) -> str:
     """Return a folder name that is unique to the location. The same bucket name at two endpoints is two locations."""
     identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
-    # this part only makes the name readable and may be altered, because the digest makes the name unique
+    # This part only makes the name readable. It may be altered, because the digest makes the name unique.
     readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 

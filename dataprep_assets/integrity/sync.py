@@ -1,4 +1,4 @@
-"""Copies all objects from any store to any other store, and compares digests.
+"""Copying of all objects from one store to another, with a comparison of their digests.
 
 A sync can be killed at any moment and run again. Objects with the right digest at the destination are skipped, and so
 are finished pieces of a big object. Receipts are copied last, artifact by artifact, so nothing at the destination
@@ -99,7 +99,7 @@ class Sync:
 
     def plan(self) -> SyncPlan:
         """Compare the source and the destination without writing anything."""
-        self._known.update(self._recall())
+        self._known.update(self._read_journal())
         source_objects = [info for info in self.source.list(self.prefix) if self._is_wanted(info.key)]
         digests = self._read_recorded(source_objects)
         destination_objects = {info.key: info for info in self.destination.list(self.prefix)}
@@ -235,7 +235,7 @@ class Sync:
         try:
             info = self.source.download(item.key, path, sha256=item.sha256, progress=on_moved)
         except CorruptSourceError:
-            # if the object's version is not the planned one, different bytes are no damage
+            # Different bytes are not damage if the object no longer has the planned version.
             self._require_planned_item(item, self.source.head(item.key))
             raise
         self._require_planned_item(item, info)
@@ -271,7 +271,7 @@ class Sync:
         return info
 
     def _copy_in_pieces(self, item: SyncItem, on_moved: Progress | None) -> str:
-        """Copy a big object in pieces. Pieces that a killed sync had uploaded are read again, but not uploaded."""
+        """Copy a big object in pieces. Pieces that a killed sync uploaded are read again, but not uploaded again."""
         # include the version in the name, so that pieces of different versions are never composed
         area = f"{PIECES}{hashlib.sha256(f'{item.key} {item.version}'.encode()).hexdigest()[:32]}/"
         total_digest, pieces, path = hashlib.sha256(), [], self.work / "piece"
@@ -339,7 +339,7 @@ class Sync:
             with open(self._journal_path, "a", opener=open_own_file) as file:
                 file.write(json.dumps([item.key, item.version, sha256]) + "\n")
 
-    def _recall(self) -> Iterator[tuple[tuple[str, str], str]]:
+    def _read_journal(self) -> Iterator[tuple[tuple[str, str], str]]:
         try:
             lines = self._journal_path.read_text().splitlines()
         except OSError:
@@ -381,7 +381,7 @@ def find_irregularities(objects: Sequence[ObjectInfo]) -> Iterator[str]:
 
 
 def _find_odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> Iterator[str]:
-    """Yield a sentence for each file of sample ids that does not fit its shard, or has none."""
+    """Yield a sentence for each file of sample ids that is missing, has no shard, or does not fit its shard."""
     lengths = set()
     for index, size in sorted(shards.items()):
         name = f"{folder}sample_ids_{index:06d}.bin"

@@ -42,7 +42,7 @@ Fetch = Callable[[FileRecord, Path], None]
 
 @dataclass(frozen=True)
 class VerifiedCopies:
-    """The copies below a folder, see the module.
+    """Verified copies below a folder; the module docstring describes them.
 
     Attributes:
         root: The folder.
@@ -127,7 +127,7 @@ class VerifiedCopies:
         with self._lock(self.root, "room"):
             copies = sorted(_list_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
             total = sum(copy.bytes for copy in copies)
-            # evict copies that this process has handed out last
+            # Evict the copies that this process has handed out only in a second round.
             for is_own in (False, True):
                 for copy in copies:
                     if total + needed <= self.budget_bytes:

@@ -85,7 +85,7 @@ def verify_place(
 
 
 def find_dataset_place(place: StoreAddress, dataset: str) -> StoreAddress:
-    """Return the folder of a dataset at a location, to read nothing else; the location itself if there is none."""
+    """Return the location of a dataset's folder, so that only it is read; `place` itself if it has no such folder."""
     if isinstance(place, LocalAddress):
         dataset_folder = place.root / dataset
         return replace(place, root=dataset_folder) if dataset_folder.is_dir() else place
@@ -94,7 +94,7 @@ def find_dataset_place(place: StoreAddress, dataset: str) -> StoreAddress:
 
 
 def name_by_folder(folder: Sequence[str], receipt: Receipt) -> tuple[tuple[str, ...], str]:
-    """Return an artifact's name according to its folder, and the folders above it.
+    """Return the folders above an artifact, and the artifact's name according to its folder.
 
     A copy under another name is a different artifact.
 
@@ -170,7 +170,7 @@ def _find_verdict(tree: _Tree, path: PurePosixPath, receipt: Receipt, verificati
     """Return the verdict on an artifact; raise IntegrityError if its ledger does not balance."""
     missing, changed = _compare_inputs(tree, path, receipt)
     if receipt.ledger is not None:
-        receipt.ledger.balance(tree.location(path))
+        receipt.ledger.require_balance(tree.location(path))
     lost = [f"its input {name} is missing. Rebuild {name}" for name in missing]
     return VerifiedArtifact(
         location=tree.location(path),
@@ -260,7 +260,7 @@ def _list_upstream(receipt: Receipt) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class _Folder(_Tree):
-    """A folder.
+    """Artifacts in a folder.
 
     Paths are absolute, so that the inputs of an artifact are found even if only that artifact is verified.
     """
@@ -311,7 +311,7 @@ class _Folder(_Tree):
 
 
 class _Bucket(_Tree):
-    """A bucket, or a prefix of one."""
+    """Artifacts in a bucket, or below a prefix of one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -347,16 +347,16 @@ class _Bucket(_Tree):
 
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
         relative_path = self._list_keys_below(path)
-        # `<content>-<base>/<file>`: files of an unsettled publication are read from staging, as every reader does
+        # Files of an unsettled publication are read from its staging area (`<content>-<base>/`), as every reader does.
         area = f"{path / STAGING / receipt.content[:32]}-"
         staged = {key.removeprefix(area).partition("/")[2]: key for key in relative_path if key.startswith(area)}
 
-        def defect(record: FileRecord) -> str:
+        def find_defect(record: FileRecord) -> str:
             info = self._objects.get(staged.get(record.path, "")) or self._objects.get(str(path / record.path))
             return self._find_defect(record, info, verification)
 
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            defects = [sentence for sentence in threads.map(defect, receipt.files) if sentence]
+            defects = [sentence for sentence in threads.map(find_defect, receipt.files) if sentence]
         listed_keys = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
         for key in relative_path:
             name = PurePosixPath(key).relative_to(path)

@@ -144,7 +144,7 @@ def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterato
     if not isinstance(place, LocalAddress):
         if missing := explain_missing_library(place.url):
             yield Remark(keys=("storage",), sentence=f"{place.url}: {missing}")
-        # the only region that a storage can have, in addition to the profile's
+        # Apart from the profile's region, a storage can have only this one.
         if isinstance(place, S3Address) and (region := os.environ.get("AWS_DEFAULT_REGION")):
             try:
                 check_region(region, "AWS_DEFAULT_REGION")
@@ -176,7 +176,7 @@ def _find_pending_remarks(project: "OpenProject", component: Dataset) -> list[Re
 
 
 def _find_input_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
-    """Yield a remark for each input dataset that has a wrong kind, is built from this one, or is unknown."""
+    """Yield a remark for each input dataset that is unknown, is of the wrong kind, or is built from this dataset."""
     names = project.names
     for source in _list_split_inputs(component):
         if source.dataset in names:

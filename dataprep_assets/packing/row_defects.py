@@ -114,8 +114,8 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
     real = segments != 0
     labeled = (left_segments == right_segments) & real[:, 1:]
     # A row begins with segment 1. Each position continues its segment, begins the next one, or is final padding.
-    goes_on = labeled | ((right_segments == left_segments + 1) & real[:, :-1])
-    if (segments[:, 0] != 1).any() or not (goes_on | ~real[:, 1:]).all():
+    continues = labeled | ((right_segments == left_segments + 1) & real[:, :-1])
+    if (segments[:, 0] != 1).any() or not (continues | ~real[:, 1:]).all():
         return False
     is_pad = inputs == pad_id
     if not (is_pad | real).all() or (pad_is_reserved and (is_pad & real).any()):

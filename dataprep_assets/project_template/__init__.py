@@ -126,7 +126,7 @@ def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
 
 
 def _find_name_owner(name: str) -> str | None:
-    """Return what this name already means to Python, which would hide the project's package; None if nothing."""
+    """Return the existing meaning of a name, which would hide the project's package; None if the name is free."""
     if keyword.iskeyword(name):
         return "a Python keyword"
     if name in sys.stdlib_module_names:

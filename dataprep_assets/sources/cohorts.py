@@ -7,7 +7,7 @@ then decides whether an element is valid.
 The files contain patient data, so messages and `repr` never contain a file's content or name. Messages name the month,
 the record and the byte.
 
-Entry points: `expected_months`, `find_cohorts`, `parse_month`; `CohortReader`.
+Entry points: `list_expected_months`, `find_cohorts`, `parse_month`; `CohortReader`.
 """
 
 import re
@@ -44,7 +44,7 @@ _DIGITS = re.compile(r"[0-9]+")
 _WHITE = b" \t\r\n"
 
 
-def expected_months(first: str, last: str, absent_months: Collection[str] = ()) -> list[str]:
+def list_expected_months(first: str, last: str, absent_months: Collection[str] = ()) -> list[str]:
     """Return the months ``YYYY-MM`` from ``first`` to ``last``, both included, except ``absent_months``.
 
     Raises ConfigError for a value that is not a month, for a first month after the last, and for an absent month

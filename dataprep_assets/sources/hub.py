@@ -286,7 +286,7 @@ class HubRepo:
         api = HfApi(endpoint=self.hub_url, token=self.token)
         label = f"revision {self.revision} of {self.repo_id}"
 
-        def ask() -> str:
+        def request_commit() -> str:
             with translate_errors(label):
                 info = api.repo_info(
                     self.repo_id, repo_type="dataset", revision=self.revision, timeout=self.timeout_seconds
@@ -296,7 +296,7 @@ class HubRepo:
         # Few attempts, because this is the first request to the Hub and should fail within seconds without a network.
         soon = replace(self.retry, attempts=min(self.retry.attempts, _FIRST_ATTEMPTS))
         try:
-            return soon.run(ask, label=label)
+            return soon.run(request_commit, label=label)
         except TransferError as error:
             raise TransferError(
                 f"{error}. Check that {self.hub_url} can be reached. Set HF_ENDPOINT for a different Hub, or `source: "

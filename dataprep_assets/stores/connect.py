@@ -129,7 +129,7 @@ class S3Address(BucketAddress):
         key_id, secret, token = (environment.get(name) or None for name in names or ("", "", ""))
         return replace(
             self,
-            endpoint_url=s3_endpoint(environment),
+            endpoint_url=find_s3_endpoint(environment),
             access_key_id=key_id,
             secret_access_key=secret,
             session_token=token,
@@ -222,7 +222,7 @@ def list_s3_credentials(environment: Mapping[str, str]) -> tuple[str, str, str] 
     return None
 
 
-def s3_endpoint(environment: Mapping[str, str]) -> str | None:
+def find_s3_endpoint(environment: Mapping[str, str]) -> str | None:
     """Return DATAPREP_ENDPOINT_URL, else the endpoint of the Cloudflare account R2_DATASET_ACCOUNT_ID, else None.
 
     Raises ConfigError if the variable is not a valid endpoint or account id.

@@ -614,7 +614,7 @@ class GcsStore(Store):
         label = self._bucket.label(self._bucket.check_key(key))
 
         def fetch(info: ObjectInfo, report: Progress) -> str:
-            def complaint(path: Path, _: str) -> str:
+            def describe_mismatch(path: Path, _: str) -> str:
                 actual_crc = compute_file_crc32c(path)
                 return (
                     ""
@@ -628,7 +628,7 @@ class GcsStore(Store):
                 target=target,
                 sha256=sha256 or info.sha256,
                 # Compare the server's own digest even if a SHA-256 is known.
-                verify=complaint,
+                verify=describe_mismatch,
                 label=label,
                 part_bytes=self._part_bytes,
                 workers=self._workers,

@@ -75,13 +75,13 @@ def run_reading_preflight(store: Store, known_names: Sequence[str] = ()) -> Iter
         byte_count = sum(len(block) for block in store.read(objects[0].key, 0, stop))
         return None if byte_count == stop else f"received {count_of(byte_count, 'byte')}, but {stop} were requested"
 
-    def last_byte() -> str | None:
+    def read_last_byte() -> str | None:
         size = objects[0].bytes
         content = b"".join(store.read(objects[0].key, max(0, size - 1), size))
         return None if len(content) == min(1, size) else "the range of the last byte has a different length"
 
     yield (step := _try_step("credentials and an object", find_problem))
-    for name, do in (("read", read), ("range read", last_byte)):
+    for name, do in (("read", read), ("range read", read_last_byte)):
         yield _try_step(name, do) if step.ok else PreflightStep(name=name, tried=False)
 
 

@@ -94,12 +94,12 @@ def encode_part(
     counting.require_readable()
     document_ends.write(files.ends, counting.collect_ends())
     ledger = replace(
-        counting.ledger(),
+        counting.build_ledger(),
         source_bytes=reader.bytes_read,
         reference_documents=encoder.reference_documents - reference_before,
         sampled_documents=encoder.sampled_documents - sampled_before,
     )
-    ledger.balance(part.label)
+    ledger.require_balance(part.label)
     return EncodedPart(
         ledger=ledger,
         quarantine=tuple(counting.quarantine),
@@ -150,7 +150,7 @@ class _CountingEncoder:
 
     def encode(self, block: Block) -> "_EncodedDocuments | None":
         """Return the stream of a block's documents; None if it has none."""
-        self._refuse(block)
+        self._count_rows(block)
         documents = self._count_dropped_documents(self._selection.select(block))
         if not documents.texts:
             return None
@@ -173,7 +173,7 @@ class _CountingEncoder:
             return None
         return _EncodedDocuments(documents, self._lay_out(documents.texts, ids, offsets))
 
-    def _refuse(self, block: Block) -> None:
+    def _count_rows(self, block: Block) -> None:
         """Count a block's rows; raises BadRecordError for a bad record unless the plan drops bad records."""
         self._has_read |= bool(block.texts)
         for bad_row in block.bad:
@@ -271,7 +271,7 @@ class _CountingEncoder:
         """Return the cumulative token ends of the file's documents, uint64."""
         return np.concatenate(self._ends) if self._ends else np.zeros(0, np.uint64)
 
-    def ledger(self) -> Ledger:
+    def build_ledger(self) -> Ledger:
         """Return the ledger of the blocks encoded so far."""
         # Count separator and BOS too, because a stream of empty documents has no other ids.
         added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]

@@ -32,7 +32,7 @@ from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stores.files import canonical_json
-from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, build_document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_encoder
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
@@ -54,7 +54,7 @@ class IndexCheck:
     ids: DocumentIds | None
     stored: NDArray[np.uint64] | None
 
-    def differences(self, documents: FileDocuments, file: int, first: int, label: str) -> Iterator[str]:
+    def find_differences(self, documents: FileDocuments, file: int, first: int, label: str) -> Iterator[str]:
         """Yield differences between the index and some documents of a source file, at most one per kind.
 
         Args:
@@ -222,7 +222,7 @@ def round_trip(
     ids = selection.ids
     stored_ids = open_ids(directory / IDS, len(ends)) if ids is not None else None
     fields = RecordFields(text_field, ids.id_field if ids is not None else None)
-    index = IndexCheck(document_rows(directory, receipt), ids, stored_ids)
+    index = IndexCheck(build_document_rows(directory, receipt), ids, stored_ids)
     quarantined = read_quarantined_rows(directory / QUARANTINE)
     defects: list[str] = []
     compared_documents = 0
@@ -325,7 +325,7 @@ class _StreamLayout:
         ids, offsets = (self.reference if by_reference else self.encode)(texts)
         return (self.around.lay_out(ids[start:stop]) for start, stop in pairwise(offsets.tolist()))
 
-    def difference(self, document: int, expected_ids: NDArray[np.int64]) -> str | None:
+    def describe_difference(self, document: int, expected_ids: NDArray[np.int64]) -> str | None:
         """Describe how the stored document differs from the expected ids; None if they are equal."""
         if document >= len(self.ends):
             return f"would be document {document}, but the shard has only {count_of(len(self.ends), 'document')}"
@@ -371,11 +371,11 @@ def _find_differences(
             expected_ids = layout.iterate_ids(texts, by_reference=by_reference) if texts else iter(())
             for position, ids in zip(positions.tolist(), expected_ids, strict=True):
                 if count + position not in reported_documents and (
-                    reason := layout.difference(first_document + count + position, ids)
+                    reason := layout.describe_difference(first_document + count + position, ids)
                 ):
                     reported_documents.add(count + position)
                     yield f"{part.label}: row {documents.rows[position]}: {reason}"
-        yield from index.differences(documents, reading.file, first_document + count, part.label)
+        yield from index.find_differences(documents, reading.file, first_document + count, part.label)
         count += len(documents.texts)
     if count != reading.line["documents"]:
         yield f"{part.label}: has {count_of(count, 'document')}, but the receipt has {reading.line['documents']}"

@@ -26,7 +26,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
-from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, build_document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -112,7 +112,7 @@ def _find_retained(
 ) -> Iterator[str]:
     """Yield retracted documents that are still in the shard, and dropped documents that are no longer retracted."""
     name = describe_artifact(receipt)
-    rows = document_rows(directory, receipt)
+    rows = build_document_rows(directory, receipt)
     for document in list(held_indices)[:3]:
         file, row = rows.locate(int(document))
         yield (
@@ -138,7 +138,7 @@ def _find_copies(
     """
     name, rows, ends = (
         describe_artifact(receipt),
-        document_rows(directory, receipt),
+        build_document_rows(directory, receipt),
         document_ends.open_ends(directory / ENDS),
     )
     reference = ReferenceEngine(bundle, plan.special_tokens)

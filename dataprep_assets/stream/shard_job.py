@@ -20,7 +20,7 @@ from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskId
 from dataprep_assets.integrity.artifacts import ArtifactStore, find_missing_subjects
-from dataprep_assets.integrity.commit import staging, sweep
+from dataprep_assets.integrity.commit import open_staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.sources.readers.input_format import input_format
 from dataprep_assets.stream.token_shard import TokenShard, complete_shard, encode_piece, find_finished_part, seal_shard
@@ -134,7 +134,7 @@ class ShardJob:
             self._submit_last(pool)
         return None
 
-    def on_turn(self, pool: Pool) -> Outcome | None:
+    def take_turn(self, pool: Pool) -> Outcome | None:
         if self._settled:
             return None
         try:
@@ -189,7 +189,7 @@ def build_job_by_files(shard: TokenShard, verification: Verification, locks: Exi
     """
 
     def begin(stack: ExitStack) -> Receipt | ShardPieces:
-        staged = stack.enter_context(staging(shard.directory, shard.staging_key))
+        staged = stack.enter_context(open_staging(shard.directory, shard.staging_key))
         # Look up the receipt again under the lock, because another run may have built the shard meanwhile.
         if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
@@ -264,11 +264,11 @@ def build_whole_shard_jobs(
         find_receipt: Returns the receipt of a shard that needs no task; used if tasks run on another machine.
     """
 
-    def job(shard: S) -> TaskJob:
+    def build_job(shard: S) -> TaskJob:
         fetch = (fetches or {}).get(shard.artifact.partition or "")
         return TaskJob(shard, make, verification, fetch, find_receipt=partial(find_receipt, shard, verification))
 
-    return [job(shard) for shard in shards]
+    return [build_job(shard) for shard in shards]
 
 
 def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
@@ -295,7 +295,7 @@ def _build_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
     if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
         return receipt, True
     fetch_missing(shard.files, fetch)
-    with staging(shard.directory, shard.staging_key) as staged:
+    with open_staging(shard.directory, shard.staging_key) as staged:
         # Another run may have built the shard while this one waited for the lock.
         if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)

@@ -22,7 +22,7 @@ from dataprep_assets.errors import DataprepError, NotFoundError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, RemoteTokens
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, build_document_rows
 
 _PAGE = 1 << 13
 """Numbers read at a time when searching a remote file: 64 KiB."""
@@ -89,7 +89,7 @@ class IndexedShard:
         """The source row of each document."""
         # The file is missing if no row was omitted from the shard; its folder is not needed then.
         has_rows_file = any(record.path == ROWS for record in self.handle.receipt.files)
-        return document_rows(self.handle.path(ROWS).parent if has_rows_file else Path(), self.handle.receipt)
+        return build_document_rows(self.handle.path(ROWS).parent if has_rows_file else Path(), self.handle.receipt)
 
     def span(self, document: int) -> tuple[int, int]:
         """Return a document's first token and the token after its last; the document must exist."""

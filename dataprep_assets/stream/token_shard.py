@@ -33,7 +33,8 @@ from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePa
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-# Version 2 added the document index, and version 3 reads files by their content. `STREAM_VERSION` is the version of the tokens.
+# Version 2 added the document index, and version 3 reads files by their content. `STREAM_VERSION` is the version of the
+# tokens.
 VERSION = 4
 TOKEN_BINS, TOKENS, ENDS = document_index.TOKEN_BINS, document_index.TOKENS, document_index.ENDS
 QUARANTINE = "quarantine.jsonl"
@@ -68,7 +69,7 @@ def require_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
     return facts.separator_id
 
 
-def document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
+def build_document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
     """Return the source row of each document of a shard, in the receipt's `sources`.
 
     `directory` contains the shard's `document_rows.bin`, if the receipt lists it.
@@ -265,7 +266,7 @@ def _seal_parts(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]
     """Join the parts of a shard, write its receipt, and publish it in place of `staged`."""
     # Check this before joining, so that a shard over budget or with an unbalanced ledger costs no copy.
     ledger = Ledger.total(p.ledger for p in in_order)
-    ledger.balance(str(shard.artifact))
+    ledger.require_balance(str(shard.artifact))
     _check_budget(shard, ledger, in_order)
     final = staged / "final"
     # Remove files that a run killed while sealing left here, because joining only creates new files.

@@ -186,7 +186,7 @@ class SourcePart:
         )
 
     def record_at(self, row: int, fields: RecordFields) -> Block | None:
-        """Return a block of one record, or bad record, at a 1-based row; None if the row is blank or not in the file."""
+        """Return a block with the record, good or bad, at a 1-based row; None if the row is blank or does not exist."""
         reader = replace(self, rows=RowRange(row, row + 1)).read_records(fields)
         return next((block for block in reader if block.texts or block.bad), None)
 

@@ -197,7 +197,7 @@ def _count_tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str,
     for content, tokens in count_tokens_read(ledger, until).items():
         value_of = values[ledger.shards[content][0]]
         for document in np.flatnonzero(tokens).tolist():
-            document_row = ledger.kept_document(content, document)
+            document_row = ledger.get_kept_document(content, document)
             value = value_of.get((document_row.file, document_row.row), "not in the table")
             total[value] = total.get(value, 0) + int(tokens[document])
     return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))

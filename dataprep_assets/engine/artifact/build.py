@@ -18,7 +18,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.staleness.decide import Action, FileFacts, PartitionFacts, decide_action
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
-from dataprep_assets.integrity.commit import publish_directory, staging
+from dataprep_assets.integrity.commit import open_staging, publish_directory
 from dataprep_assets.integrity.receipt import (
     Ledger,
     Receipt,
@@ -153,7 +153,7 @@ def ensure_built(
     # upload would mistake our own lock for a build in progress. This check reads no files.
     if store.knows_digests and (kept_receipt := _find_current_receipt(recipe, store, verification)) is not None:
         return kept_receipt, True
-    with staging(directory, recipe.key) as staged:
+    with open_staging(directory, recipe.key) as staged:
         # repeat the check under the lock, because another process may have built the artifact meanwhile
         receipt = _find_current_receipt(recipe, store, verification)
         # only a writer that resumes knows which files of a killed build are complete

@@ -31,7 +31,7 @@ def find_ledger_imbalance(receipt: Receipt) -> Iterator[str]:
     """Yield a sentence if some rows of the ledger are neither documents nor drops."""
     name = describe_artifact(receipt)
     try:
-        require_ledger(receipt).balance(name)
+        require_ledger(receipt).require_balance(name)
     except IntegrityError as error:
         yield str(error)
 

@@ -225,7 +225,7 @@ class StepBuild:
         progress = Progress(workers=workers, sinks=build_sinks(context, spec), amounts=not privacy.closed)
         replaced = [spec.locate_artifact(self._store, slot) for slot in slots if slot in rebuild]
         request = BuildRequest(
-            store=self._store.mark_rebuilding(replaced) if replaced else self._store,
+            store=self._store.mark_for_rebuild(replaced) if replaced else self._store,
             partitions=partitions,
             workers=workers,
             progress=progress,

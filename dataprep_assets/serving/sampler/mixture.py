@@ -65,7 +65,7 @@ class Mixture:
         source = self.table[position].astype(np.int64)
         return source, cycle * self.shares[source] + self._ranks[position]
 
-    def place_of(self, source: int, ordinals: Int64) -> Int64:
+    def find_sample_numbers(self, source: int, ordinals: Int64) -> Int64:
         """Return the run's sample numbers for these samples of a source: the inverse of `locate`."""
         share = int(self.shares[source])
         positions: Int64 = ordinals // share * PLACES + self._places[self._starts[source] + ordinals % share]

@@ -234,7 +234,7 @@ class RevisionRule:
         for number, cursor in enumerate(self.turns):
             if (allowed := cursor.max_samples()) is not None:
                 # Samples count from 0, so this one is the first that is not allowed, and its step cannot be built.
-                sample = int(self.mixture.place_of(number, np.array([allowed]))[0])
+                sample = int(self.mixture.find_sample_numbers(number, np.array([allowed]))[0])
                 times_text = f"{cursor.source.epochs} times" if cursor.source.epochs != 1 else "once"
                 reason = f"`epochs` allows source {cursor.source.name} to be read only {times_text}"
                 limits.append((self.first + sample // self.revision.batch, reason))
@@ -404,7 +404,7 @@ class Sampler:
             # Keep only pieces within the span, because `samples_touching` may return extra samples, and a sample has
             # other spans.
             own_pieces = pieces.select((pieces.shard == shard) & (pieces.start < span[1]) & (pieces.stop > span[0]))
-            samples = rule.mixture.place_of(number, ordinals[own_pieces.row])
+            samples = rule.mixture.find_sample_numbers(number, ordinals[own_pieces.row])
             for sample, start, stop in zip(
                 samples.tolist(), own_pieces.start.tolist(), own_pieces.stop.tolist(), strict=True
             ):

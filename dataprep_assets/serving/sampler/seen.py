@@ -92,7 +92,7 @@ class SeenLedger:
             for shard in source.shards
         }
 
-    def shard_facts(self, content: str) -> dict[str, Any]:
+    def get_shard_facts(self, content: str) -> dict[str, Any]:
         """Return the schedule's facts about a shard: dataset, partition, source files and the origin of its ids."""
         name = f"{get_documents_folder(content)}/{SHARD}"
         try:
@@ -112,7 +112,7 @@ class SeenLedger:
 
     def _read_source_rows(self, content: str) -> tuple[list[str], DocumentRows]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
-        sources = self.shard_facts(content)["sources"]
+        sources = self.get_shard_facts(content)["sources"]
         # Only files that the shard contains in part have the key `rows`.
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
         name = f"{get_documents_folder(content)}/{ROWS}"
@@ -120,7 +120,7 @@ class SeenLedger:
         runs = open_runs(self.data.handle.path(name)) if name in self._names else no_runs()
         return [str(line["file"]) for line in sources], DocumentRows(files, runs)
 
-    def kept_document(self, content: str, document: int) -> KeptDocument:
+    def get_kept_document(self, content: str, document: int) -> KeptDocument:
         """Return a document of a shard."""
         dataset, shard = self.shards[content]
         ends = self.data.ends(shard)
@@ -157,7 +157,7 @@ def documents_of_step(ledger: SeenLedger, step: int, *, rank: int = 0, world_siz
     for row, number, epoch, shard_number, start, stop in zip(*(column.tolist() for column in spans), strict=True):
         source, shard = sources[number], sources[number].shards[shard_number]
         for document, tokens in ledger.list_documents_within(shard, start, stop):
-            kept_document = ledger.kept_document(shard.content, document)
+            kept_document = ledger.get_kept_document(shard.content, document)
             documents.append(
                 SeenDocument(
                     step=step,
@@ -202,7 +202,7 @@ def find_documents(
             for number, name in enumerate(files):
                 row_documents = (index.document(number, row) for row in rows.get(name, ()))
                 documents |= {document for document in row_documents if document is not None}
-        kept_documents += [ledger.kept_document(content, document) for document in sorted(documents)]
+        kept_documents += [ledger.get_kept_document(content, document) for document in sorted(documents)]
     return kept_documents
 
 

@@ -68,7 +68,7 @@ def simulate_reads(sampler: Sampler, until: int) -> list[SourceRead]:
 def _find_epoch_ends(rule: RevisionRule, number: int, count: int) -> Iterator[tuple[int, int]]:
     for epoch, ordinal in rule.turns[number].ends(count):
         # Samples count from 0, so this one is the first of the next epoch.
-        position = int(rule.mixture.place_of(number, np.array([ordinal]))[0])
+        position = int(rule.mixture.find_sample_numbers(number, np.array([ordinal]))[0])
         yield epoch, rule.first + position // rule.revision.batch
 
 

@@ -61,10 +61,10 @@ class Permutation:
 
     def __call__(self, numbers: Int64) -> Int64:
         """Return the permuted numbers: int64 of any shape. Each input must be in `[0, size)`."""
-        return self._walk_cycle(numbers, self._forward)
+        return self._walk_cycle(numbers, self._permute_once)
 
-    def inverse(self, numbers: Int64) -> Int64:
-        """Return the inverse of the permutation: `inverse(permutation(x)) == x`."""
+    def invert(self, numbers: Int64) -> Int64:
+        """Return the inverse of the permutation: `permutation.invert(permutation(x)) == x`."""
         return self._walk_cycle(numbers, self._invert_once)
 
     def _walk_cycle(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
@@ -75,7 +75,7 @@ class Permutation:
             images[is_beyond] = once(images[is_beyond])
         return images.astype(np.int64)
 
-    def _forward(self, numbers: _U64) -> _U64:
+    def _permute_once(self, numbers: _U64) -> _U64:
         left_half, right_half = numbers // self._b, numbers % self._b
         for number, key in enumerate(self._keys):
             if number % 2:
@@ -503,11 +503,11 @@ class SourceOrder:
         """Return the samples that may contain any of the tokens `[start, stop)` of a shard; a few contain none."""
         old_samples = _NONE if self._rest is None else self._rest.samples_touching(shard, start, stop)
         # A shard that gained documents has samples in both parts.
-        return self._permutation.inverse(
+        return self._permutation.invert(
             np.concatenate([old_samples, self._left + self._cut.samples_touching(shard, start, stop)])
         )
 
     def short(self) -> Int64:
         """Return the samples that may have fewer than `length` tokens."""
         old_samples = _NONE if self._rest is None else self._rest.short()
-        return self._permutation.inverse(np.concatenate([old_samples, self._left + self._cut.short()]))
+        return self._permutation.invert(np.concatenate([old_samples, self._left + self._cut.short()]))

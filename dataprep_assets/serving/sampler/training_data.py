@@ -211,7 +211,7 @@ class TrainingData:
         return self._read_batch(step, np.array([position]), self._find_spans(step, 0, 1, position, position + 1))
 
     def _find_spans(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
-        """Return the spans of a rank's samples `[low, high)` in a step, taken from a block of steps computed together."""
+        """Return the spans of a rank's samples `[low, high)` in a step; several steps' spans are computed together."""
         rule = self.sampler.rule(step)
         ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
         block, block_step = divmod(step - rule.first, ahead)

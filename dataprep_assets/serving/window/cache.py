@@ -142,7 +142,7 @@ class Cache:
         all the room, and StoppedError once `stopped()` is true.
         """
         while not self.is_verified(index):
-            with self._state.fetching(index) as is_owner:
+            with self._state.claim_download(index) as is_owner:
                 if is_owner:
                     # Check again, because another process may have finished the shard in the meantime.
                     if not self.is_verified(index):
@@ -185,7 +185,7 @@ class Cache:
         self._check_content(shard)
         looks = self._read_file_states(index)
         # Read and replace the state under one lock, because other processes add their shards to it.
-        with self._state.locked():
+        with self._state.hold_lock():
             self._state.write_verified_shards({**self._state.read_verified_shards(), str(index): looks})
 
     def _find_defect(self, file: ReleaseFile) -> str | None:
@@ -246,14 +246,14 @@ class Cache:
         waiting = False
         only_copies: set[int] = set()
         while True:
-            with self._state.locked():
+            with self._state.hold_lock():
                 candidates = self._choose_victims(shard, only_copies)
             # Query the store without the lock, because it may respond slowly.
             for index in candidates:
                 if reason := self._explain_missing_source(index):
                     only_copies.add(index)
                     note("kept", index, f"{self._format_label(index)} is kept: {reason}")
-            with self._state.locked():
+            with self._state.hold_lock():
                 # Select again, because other processes may now use some of these shards. Keep those.
                 evicted = [index for index in self._choose_victims(shard, only_copies) if index in candidates]
                 for index in evicted:
@@ -262,7 +262,7 @@ class Cache:
                 if has_room(self._keep, remaining, shard.bytes):
                     # Reserve the room under the lock, so that two processes cannot take the same.
                     self._create_partial_file(shard.token_file)
-                leases = self._state.leases() if not has_room(self._keep, remaining, shard.bytes) else None
+                leases = self._state.read_leases() if not has_room(self._keep, remaining, shard.bytes) else None
             self._state.empty_trash()
             for index in evicted:
                 note("evicted", index, f"{self._format_label(index)} was evicted from {self.directory}")
@@ -311,7 +311,7 @@ class Cache:
             )
 
     def _choose_victims(self, shard: ReleaseShard, only_copies: Collection[int]) -> list[int]:
-        held_indices = {index for shards in self._state.leases().values() for index in shards} | set(only_copies)
+        held_indices = {index for shards in self._state.read_leases().values() for index in shards} | set(only_copies)
         return choose_victims(
             self._keep,
             self.find_cached_shards(),

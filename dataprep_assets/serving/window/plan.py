@@ -84,10 +84,10 @@ def plan_window(
     sizes = [shard.bytes for shard in release.shards_of(prefix)]
     check_keep(keep, sizes)
     turn_seconds = step_seconds * steps_per_shard
-    seconds_a_byte = 1 / bandwidth + 1 / verify_bandwidth
+    seconds_per_byte = 1 / bandwidth + 1 / verify_bandwidth
     fetched_bytes, max_bytes, turn_bytes = _replay(sizes, keep)
     # Exclude the first download, because it is the wait at the start and not a stall.
-    waits = [max(0.0, size * seconds_a_byte - turn_seconds) for size in turn_bytes[1:]]
+    waits = [max(0.0, size * seconds_per_byte - turn_seconds) for size in turn_bytes[1:]]
     largest = max(turn_bytes[1:], default=0)
     # A turn has this much time for the download after verification. If there is none, no bandwidth is enough.
     download_seconds = turn_seconds - largest / verify_bandwidth
@@ -96,9 +96,9 @@ def plan_window(
     plan = WindowPlan(
         stalls=any(waits),
         fits_disk=fits_disk,
-        first_wait_seconds=turn_bytes[0] * seconds_a_byte,
+        first_wait_seconds=turn_bytes[0] * seconds_per_byte,
         turn_seconds=turn_seconds,
-        fetch_seconds=max(sizes) * seconds_a_byte,
+        fetch_seconds=max(sizes) * seconds_per_byte,
         stall_seconds=max(waits, default=0.0),
         stalled_swaps=sum(wait > 0 for wait in waits),
         swaps=len(waits),
@@ -107,7 +107,7 @@ def plan_window(
         needed_bandwidth=needed,
         advice=(),
     )
-    advice = _give_advice(plan, sizes, disk_bytes, step_seconds, seconds_a_byte, keep)
+    advice = _give_advice(plan, sizes, disk_bytes, step_seconds, seconds_per_byte, keep)
     return WindowPlan(**{**vars(plan), "advice": advice})
 
 
@@ -136,7 +136,7 @@ def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
 
 
 def _give_advice(
-    plan: WindowPlan, sizes: Sequence[int], disk: int, step_seconds: float, seconds_a_byte: float, keep: Keep
+    plan: WindowPlan, sizes: Sequence[int], disk: int, step_seconds: float, seconds_per_byte: float, keep: Keep
 ) -> tuple[str, ...]:
     sentences = []
     pair = max(size + (sizes[(i + 1) % len(sizes)] if len(sizes) > 1 else 0) for i, size in enumerate(sizes))
@@ -154,7 +154,7 @@ def _give_advice(
                 "that is closer)."
             )
         if step_seconds > 0:
-            steps = math.ceil(max(sizes) * seconds_a_byte / step_seconds)
+            steps = math.ceil(max(sizes) * seconds_per_byte / step_seconds)
             sentences.append(
                 f"Or train at least {count_of(steps, 'step')} on each shard (smaller global batches, or repeated "
                 "passes)."

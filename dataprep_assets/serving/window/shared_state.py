@@ -57,13 +57,13 @@ class SharedState:
     def attach(self) -> None:
         """Create an empty lease, and remove dead processes' leases and the files left in the trash."""
         # Hold the folder's lock, so that no other process mistakes the new, unlocked lease for a dead process's.
-        with self.locked():
+        with self.hold_lock():
             path = self._folder / "ranks" / self._name
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
             fcntl.flock(self._lease, fcntl.LOCK_EX)
             self._write_lease([])
             # Called only to remove the leases of dead processes.
-            self.leases()
+            self.read_leases()
         # Empty the trash without the lock, so that no process waits while large files are removed.
         self.empty_trash()
 
@@ -76,7 +76,7 @@ class SharedState:
     def detach(self) -> None:
         """Release the lease. May be called twice."""
         if self._lease is not None:
-            with self.locked():
+            with self.hold_lock():
                 (self._folder / "ranks" / self._name).unlink(missing_ok=True)
                 fcntl.flock(self._lease, fcntl.LOCK_UN)
                 os.close(self._lease)
@@ -84,7 +84,7 @@ class SharedState:
 
     def hold(self, shards: Collection[int]) -> None:
         """Write the lease, so that no process evicts these shards; replaces the shards of the last call."""
-        with self.locked():
+        with self.hold_lock():
             self._write_lease(sorted(set(shards)))
 
     def _write_lease(self, shards: list[int]) -> None:
@@ -95,8 +95,8 @@ class SharedState:
         os.ftruncate(self._lease, 0)
         os.pwrite(self._lease, data, 0)
 
-    def leases(self) -> dict[str, list[int]]:
-        """Return each process (`pid-…`) with its shards, and remove dead processes' leases; call it under `locked`."""
+    def read_leases(self) -> dict[str, list[int]]:
+        """Return each process (`pid-…`) with its shards, and remove dead processes' leases. Requires `hold_lock`."""
         leases = {}
         for path in sorted((self._folder / "ranks").iterdir()):
             descriptor = open_own_file(path, os.O_RDWR)
@@ -112,8 +112,8 @@ class SharedState:
     # --- downloading processes
 
     @contextmanager
-    def fetching(self, index: int) -> Iterator[bool]:
-        """Yield whether this process downloads the shard, for the duration of the block."""
+    def claim_download(self, index: int) -> Iterator[bool]:
+        """Try to claim the download of a shard for the duration of the block; yield whether this process has the claim."""
         # Never remove the file, because two processes could then lock two different files of this name.
         descriptor = open_own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT, self._mode)
         is_owner = try_lock(descriptor)
@@ -140,7 +140,7 @@ class SharedState:
     def write_verified_shards(self, verified: dict[str, Any]) -> None:
         """Replace the result of `read_verified_shards`.
 
-        Call this under `locked`, which must also cover the preceding read.
+        Call this under `hold_lock`, which must also cover the preceding read.
         """
         replace_file(self._folder / "state.json", json.dumps(verified, sort_keys=True).encode(), self._mode)
 
@@ -158,7 +158,7 @@ class SharedState:
 
     # --- the lock
 
-    def locked(self) -> AbstractContextManager[None]:
+    def hold_lock(self) -> AbstractContextManager[None]:
         """Return a context that holds the folder's lock; it blocks while the lock is taken, and is not reentrant."""
         return lock_file(self._folder / "lock", self._mode)
 

@@ -35,7 +35,7 @@ from dataprep_assets.serving.window.keep_policy import Keep
 from dataprep_assets.serving.window.readers import Shard, torch_dataset
 from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation
 from dataprep_assets.serving.window.shard_window import ShardWindow
-from dataprep_assets.stores.connect import S3Address, s3_endpoint
+from dataprep_assets.stores.connect import S3Address, find_s3_endpoint
 from dataprep_assets.stores.endpoints import allows_http
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import ObjectInfo, Progress, ReadOnlyStore, Store
@@ -71,14 +71,14 @@ class MirrorStore(ReadOnlyStore):
         return read_store(self._stores[start - 1])
 
     def head(self, key: str) -> ObjectInfo | None:
-        def ask(store: Store) -> ObjectInfo:
+        def query_store(store: Store) -> ObjectInfo:
             if (info := store.head(key)) is None:
                 # Skip a mirror without the object, like one that cannot be reached.
                 raise MissingArtifactError(key)
             return info
 
         try:
-            return self._read_from_first_available(ask)
+            return self._read_from_first_available(query_store)
         except MissingArtifactError:
             return None
 
@@ -316,7 +316,7 @@ def _list_buckets(prefix: str) -> list[S3Address]:
                 S3Address(
                     bucket=bucket["name"],
                     prefix=prefix,
-                    endpoint_url=s3_endpoint({**os.environ, **account}),
+                    endpoint_url=find_s3_endpoint({**os.environ, **account}),
                     access_key_id=keys["access_key_id"],
                     secret_access_key=keys["secret_access_key"],
                     allow_http=allows_http(os.environ),

@@ -314,7 +314,7 @@ class _ZstdSteps:
         # `_short` is true if the file ended inside a read.
         self.whole, self._short = False, False
         # Maximum output of the current step in bytes.
-        self._made = 0
+        self._step_output = 0
 
     def __iter__(self) -> Iterator[bytes]:
         while magic := self._file.read(4):
@@ -351,9 +351,9 @@ class _ZstdSteps:
             is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
             # Raw blocks (0) and runs (1, a single byte in the file) have the output size of their header; other blocks
             # have up to the limit.
-            self._made += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
+            self._step_output += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
             self._read_bytes(1 if kind == 1 else size)
-            if self._made >= _BLOCK or len(self._step) >= _READ:
+            if self._step_output >= _BLOCK or len(self._step) >= _READ:
                 yield self._take_step()
         self._read_bytes(4 * checksum)
         if len(self._step) >= _READ:
@@ -366,5 +366,5 @@ class _ZstdSteps:
                 yield self._take_step()
 
     def _take_step(self) -> bytes:
-        step, self._step, self._made = bytes(self._step), bytearray(), 0
+        step, self._step, self._step_output = bytes(self._step), bytearray(), 0
         return step

@@ -31,7 +31,7 @@ class _Lines:
     def __init__(self, file: InputFile, block_reader: BlockReader, delimiter: str) -> None:
         self._file, self._delimiter = file, delimiter.encode()
         # Keep up to this many bytes even of a record that will be refused, because only the parser finds its end.
-        self._most = max(file.max_record_bytes, MAX_RECORD_BYTES)
+        self._max_bytes = max(file.max_record_bytes, MAX_RECORD_BYTES)
         self._lines = self._read_lines(block_reader)
         self.row = self.byte = self.size = 0
         # Number of delimiters in each line of the record, quoted or not.
@@ -53,10 +53,10 @@ class _Lines:
         if not self.size:
             self.byte = byte
         self.size += len(line or b"") + 1
-        if line is None or self.size > self._most:
+        if line is None or self.size > self._max_bytes:
             raise CorruptSourceError(
-                f"{self._file.label}: row {self.row}, byte {self.byte}: longer than {count_of(self._most, 'byte')}, "
-                "perhaps because a quote is not closed. Correct the row, or raise `bad_records: {max_record_bytes: "
+                f"{self._file.label}: row {self.row}, byte {self.byte}: longer than "
+                f"{count_of(self._max_bytes, 'byte')}, perhaps because a quote is not closed. Correct the row, or raise `bad_records: {max_record_bytes: "
                 "…}`",
                 file=self._file.label,
                 row=self.row,
@@ -72,7 +72,7 @@ class _Lines:
             return line.decode(errors="replace") + "\n"
 
     def _read_lines(self, block_reader: BlockReader) -> Iterator[tuple[int, bytes | None]]:
-        for line_group, byte in read_whole_lines(block_reader.pieces(), self._most):
+        for line_group, byte in read_whole_lines(block_reader.pieces(), self._max_bytes):
             if line_group is None:
                 yield byte, None
                 continue
@@ -107,10 +107,10 @@ class CsvRows(SequentialReader):
                 return
             except csv.Error as error:
                 # After an error, the parser starts with the next line, so it still reads the bad record's neighbors.
-                fields, reason = [], _describe_fault(error) + self._give_advice
+                fields, reason = [], _describe_fault(error) + self._quote_advice
                 if lines.ended:
                     defect = "a quote is not closed before the end of the file. Close it, or download the file again"
-                    defect += self._give_advice
+                    defect += self._quote_advice
                     raise CorruptSourceError(
                         f"{file.label}: row {row}, byte {lines.byte}: {defect}",
                         file=file.label,
@@ -122,7 +122,7 @@ class CsvRows(SequentialReader):
                     header, row = self._check_header(fields, reason or ("" if lines.valid else "not valid UTF-8")), 1
                 continue
             byte, size = lines.byte, lines.size
-            self._watch(lines, len(header))
+            self._record_merged_rows(lines, len(header))
             if not fields and not reason:
                 yield FoundRow(row, byte, size, None)
                 continue
@@ -137,11 +137,11 @@ class CsvRows(SequentialReader):
             row += 1
 
     @property
-    def _give_advice(self) -> str:
+    def _quote_advice(self) -> str:
         is_open = self._file.format == "tsv" and self._file.reading.csv_quotes is None
         return ". If a quote is an ordinary character in this file, set `csv_quotes: false`" if is_open else ""
 
-    def _watch(self, lines: _Lines, columns: int) -> None:
+    def _record_merged_rows(self, lines: _Lines, columns: int) -> None:
         """Record the first multi-line record whose lines all look like records.
 
         Raises CorruptSourceError if the file is a TSV.

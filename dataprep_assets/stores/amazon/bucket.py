@@ -106,7 +106,7 @@ class S3Bucket:
         """URL of the objects without credentials."""
         return f"s3://{self.name}/{self.prefix}".rstrip("/")
 
-    def key_of(self, key: str) -> str:
+    def build_key(self, key: str) -> str:
         """Return the key in the bucket; raise ConfigError if the key is not valid in every store."""
         return check_key(self.prefix + check_key(key))
 
@@ -154,7 +154,7 @@ class S3Bucket:
 
     def head(self, key: str) -> Mapping[str, Any] | None:
         """Return HeadObject's response, or None if the object does not exist."""
-        label, request = self.label(key), {"Key": self.key_of(key)}
+        label, request = self.label(key), {"Key": self.build_key(key)}
         ask = partial(self.run_with_retries, partial(self.attempt, "head_object", label, request), label)
         try:
             return ask()
@@ -252,7 +252,7 @@ class S3Bucket:
 
     def remove(self, key: str) -> None:
         """Remove an object; do nothing if it does not exist."""
-        self.call("delete_object", self.label(key), answers={"NoSuchKey"}, Key=self.key_of(key))
+        self.call("delete_object", self.label(key), answers={"NoSuchKey"}, Key=self.build_key(key))
 
     def remove_quietly(self, key: str) -> None:
         """Remove an invalid object; a failure is only logged, because the caller raises an error anyway."""
@@ -265,7 +265,9 @@ class S3Bucket:
 
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload and return its id."""
-        response = self.call("create_multipart_upload", self.label(key), Key=self.key_of(key), Metadata=dict(metadata))
+        response = self.call(
+            "create_multipart_upload", self.label(key), Key=self.build_key(key), Metadata=dict(metadata)
+        )
         return str(response["UploadId"])
 
     def list_unfinished_uploads(self, prefix: str) -> Iterator[Mapping[str, Any]]:
@@ -346,7 +348,7 @@ def _request_range(bucket: S3Bucket, key: str, start: int, stop: int | None, ver
     Raises RetryableError, ConflictError, _PastEndError or the error that explains a refusal.
     """
     label = bucket.label(key)
-    request: dict[str, Any] = {"Key": bucket.key_of(key)}
+    request: dict[str, Any] = {"Key": bucket.build_key(key)}
     if start or stop is not None:
         request["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
     if version is not None:

@@ -151,7 +151,7 @@ class S3Store(Store):
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         check_range(start, stop, self._bucket.label(key))
-        self._bucket.key_of(key)
+        self._bucket.build_key(key)
         return Stream(bucket=self._bucket, key=key, position=start, stop=stop, version=version).blocks()
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:

@@ -77,7 +77,7 @@ def put_whole(
 
     Raises TransferError if the store repeatedly confirms the write but does not have the object.
     """
-    name, label = bucket.key_of(key), bucket.label(key)
+    name, label = bucket.build_key(key), bucket.label(key)
     digest = hashlib.md5(view, usedforsecurity=False)
 
     def attempt() -> Mapping[str, Any]:
@@ -128,7 +128,7 @@ def send_part(
 
     def attempt() -> SentPart:
         request = {
-            "Key": bucket.key_of(key),
+            "Key": bucket.build_key(key),
             "UploadId": upload,
             "PartNumber": number,
             "Body": PartBody(view),
@@ -162,7 +162,7 @@ def complete_upload(
     """
     label = bucket.label(key)
     parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent_parts]
-    request = {"Key": bucket.key_of(key), "UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    request = {"Key": bucket.build_key(key), "UploadId": upload, "MultipartUpload": {"Parts": parts}}
     completed_etag = lost_code = ""
     try:
         completed_etag = read_etag(
@@ -270,7 +270,7 @@ def _send_file_once(
         return complete_upload(bucket, key, upload, sent_parts, parts[-1].stop, sha256)
     except BaseException:
         # Abort on KeyboardInterrupt as well, because the parts would otherwise remain, and be billed, until a sweep.
-        bucket.abort_quietly(bucket.key_of(key), upload)
+        bucket.abort_quietly(bucket.build_key(key), upload)
         raise
 
 
@@ -340,11 +340,11 @@ class Composer:
                 return complete_upload(self._bucket, key, upload, sent_parts, sum(lengths), metadata.get(DIGEST))
             except SpoiledUploadError as error:
                 defect = str(error)
-                self._bucket.abort_quietly(self._bucket.key_of(key), upload)
+                self._bucket.abort_quietly(self._bucket.build_key(key), upload)
             except BaseException:
                 # Abort, because no later run resumes a composition, and its parts would remain, and be billed, until a
                 # sweep.
-                self._bucket.abort_quietly(self._bucket.key_of(key), upload)
+                self._bucket.abort_quietly(self._bucket.build_key(key), upload)
                 raise
         raise TransferError(
             f"{self._bucket.label(key)}: {defect}, twice in a row. The partial upload was discarded. Try again later"
@@ -400,7 +400,7 @@ class Composer:
         label = f"{self._bucket.label(key)}, part {number} from {self._bucket.label(source.key)}"
         is_whole = piece.bytes == source.bytes
         request: dict[str, Any] = {
-            "Key": self._bucket.key_of(key),
+            "Key": self._bucket.build_key(key),
             "UploadId": upload,
             "PartNumber": number,
             **self._copy_source(source),
@@ -427,7 +427,7 @@ class Composer:
 
     def _copy_whole(self, source: ObjectInfo, key: str) -> ObjectInfo:
         label = f"copy of {self._bucket.label(source.key)} to {key}"
-        request = {"Key": self._bucket.key_of(key), **self._copy_source(source)}
+        request = {"Key": self._bucket.build_key(key), **self._copy_source(source)}
         copy_info: ObjectInfo | None = None
         for _ in range(2):
             try:
@@ -451,7 +451,7 @@ class Composer:
 
     def _copy_source(self, source: ObjectInfo) -> dict[str, Any]:
         return {
-            "CopySource": {"Bucket": self._bucket.name, "Key": self._bucket.key_of(source.key)},
+            "CopySource": {"Bucket": self._bucket.name, "Key": self._bucket.build_key(source.key)},
             "CopySourceIfMatch": f'"{source.version}"',
         }
 

@@ -17,7 +17,7 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.run_task import Pool
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.commit import open_staging
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.shard_job import build_whole_shard_jobs, ensure_shard
@@ -132,7 +132,7 @@ class Shard:
 
 def build(work: TokenShard) -> Shard:
     """Encode every file and seal the shard."""
-    with staging(work.directory, work.key) as staged:
+    with open_staging(work.directory, work.key) as staged:
         parts = {piece: encode_piece(work.plan, file, staged, piece) for piece, file in enumerate(work.files)}
         return Shard(work.directory, seal_shard(work, staged, parts))
 

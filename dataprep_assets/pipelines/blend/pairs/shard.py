@@ -187,7 +187,7 @@ class _Building:
             origins = np.array(self._origins, np.int64)
             write_origins(self._staged / ORIGINS, [origins[:, 0], origins[:, 1]])
         ledger = self._build_ledger()
-        ledger.balance(str(self._shard.artifact))
+        ledger.require_balance(str(self._shard.artifact))
         self._check_budget(ledger)
         if self._quarantine:
             (self._staged / QUARANTINE).write_bytes(b"".join(self._quarantine))

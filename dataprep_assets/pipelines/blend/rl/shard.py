@@ -232,7 +232,7 @@ def _write(shard: RlShard, staged: Path) -> WrittenFiles:
         else:
             _write_records(shard, steps, tally, file.write)
     ledger = tally.ledger()
-    ledger.balance(str(shard.artifact))
+    ledger.require_balance(str(shard.artifact))
     _check_budget(shard, tally)
     write_origins(staged / ORIGINS, [np.array(tally.ordinals, np.int64), np.array(tally.row_numbers, np.int64)])
     retracted = write_row_ids(staged, tally.ids.table, shard.retractions)

@@ -119,7 +119,7 @@ class _Packing:
         """Write the files of the artifact, and return the facts for the receipt."""
         shard, plan = self._shard, self._shard.plan
         ledger = Ledger.total(self._ledgers)
-        ledger.balance(str(shard.artifact))
+        ledger.require_balance(str(shard.artifact))
         self._check_budget(ledger)
         lengths = self._join_arrays(spool.LENGTHS, np.uint32).astype(np.int64)
         bins = pack_items(self._row_tokens(lengths), plan.pack_size, shard.packing.algorithm, seed=shard.packing.seed)

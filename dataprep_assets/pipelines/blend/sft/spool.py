@@ -371,5 +371,5 @@ class _Spooling:
             min_id=self._low if self._sequences else None,
             max_id=self._high if self._sequences else None,
         )
-        ledger.balance(self._source.label)
+        ledger.require_balance(self._source.label)
         return ledger

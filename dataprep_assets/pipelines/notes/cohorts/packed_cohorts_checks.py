@@ -377,7 +377,7 @@ def packing_differences(opened_cohort: OpenedCohort) -> Iterator[str]:
 def ledger_balances(cohort: OpenedCohort) -> Finding:
     """Check that notes in = kept + dropped, and that the quarantine lists every note dropped for a defect."""
     receipt, ledger = cohort.receipt, require_ledger(cohort.receipt)
-    ledger.balance(describe_artifact(receipt))
+    ledger.require_balance(describe_artifact(receipt))
     in_splits = sum(split_facts.documents for split_facts in cohort.splits.values())
     defective = {r: n for r, n in ledger.dropped.items() if r in DEFECTS}
     path = cohort.directory / QUARANTINE
