@@ -113,7 +113,7 @@ class SharedState:
 
     @contextmanager
     def claim_download(self, index: int) -> Iterator[bool]:
-        """Try to claim the download of a shard for the duration of the block; yield whether this process has the claim."""
+        """Claim the download of a shard for the duration of the block; yield whether this process got the claim."""
         # Never remove the file, because two processes could then lock two different files of this name.
         descriptor = open_own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT, self._mode)
         is_owner = try_lock(descriptor)

@@ -56,8 +56,8 @@ class _Lines:
         if line is None or self.size > self._max_bytes:
             raise CorruptSourceError(
                 f"{self._file.label}: row {self.row}, byte {self.byte}: longer than "
-                f"{count_of(self._max_bytes, 'byte')}, perhaps because a quote is not closed. Correct the row, or raise `bad_records: {max_record_bytes: "
-                "…}`",
+                f"{count_of(self._max_bytes, 'byte')}, perhaps because a quote is not closed. Correct the row, or "
+                "raise `bad_records: {max_record_bytes: …}`",
                 file=self._file.label,
                 row=self.row,
                 byte=self.byte,
