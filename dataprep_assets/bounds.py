@@ -74,7 +74,7 @@ def _read_limit(environment: Mapping[str, str], name: str, default: int, minimum
 
 
 class _Report:
-    """The position that this process reported last, and the receiver of its reports."""
+    """Last reported position of this process, and the receiver of its reports."""
 
     send: Callable[[str], None] | None = None
     # position of the last report and its monotonic time; `report_progress` repeats that report

@@ -157,7 +157,7 @@ def _find_wrong_files(declarations: Declarations, load_file: Callable[[Path], ob
 def _find_cycles(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, str]:
     """Return the files of datasets that depend on each other in a cycle, with the reason.
 
-    Dagster would reject all datasets because of them.
+    Because of such a cycle, Dagster would reject all datasets.
     """
     inputs_by_dataset = {
         spec.key: {dep.asset_key for dep in spec.deps}

@@ -202,7 +202,7 @@ def _find_fallback_name(path: Path, folder: Path) -> str:
 
 
 def _may_declare_dataset(document: Document) -> bool:
-    """Return whether a document's component declares a dataset; a component of another package is imported for this."""
+    """Return whether a document's component declares a dataset; imports the component if another package has it."""
     if document.type.startswith("dataprep") or "." not in document.type:
         return True
     try:
@@ -245,8 +245,8 @@ def _find_dataset_type(document: Document) -> "type[Dataset] | None":
 def _needs_dagster(document: Document, dataset_class: "type[Dataset]") -> bool:
     """Return whether a document must be loaded by Dagster.
 
-    This is the case for templates, for dates (which Dagster reads as text), for keys of its own, and for `automation`,
-    whose cron expressions Dagster validates.
+    This is the case for templates, for dates (which Dagster reads as text), for Dagster's own keys, and for
+    `automation`, whose cron expressions Dagster validates.
     """
     return (
         not document.type.startswith(_OWN_PREFIX)

@@ -111,7 +111,7 @@ def _select_struct_fields(array: Any, paths: Sequence[str]) -> Any:
 
 
 def _group_paths_by_column(schema: Any, paths: Sequence[str]) -> dict[str, list[str | None]]:
-    """Return column → the parts that `paths` select: None for the whole column, else paths inside it."""
+    """Return a mapping from each column to the parts that `paths` select: None for the whole, else paths inside it."""
     import pyarrow.types as types
 
     paths_by_name: dict[str, list[str | None]] = {}

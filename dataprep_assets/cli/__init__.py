@@ -91,15 +91,15 @@ _app = typer.Typer(
 
 
 class _ReaderGoneError(Exception):
-    """The reader of the output closed the pipe: `dataprep status NAME | head`."""
+    """Error for a pipe that its reader has closed, as in `dataprep status NAME | head`."""
 
 
 class _InterruptedError(Exception):
-    """Ctrl-C was pressed; typer would exit without a message."""
+    """Error for Ctrl-C, upon which typer itself would exit without a message."""
 
 
 def _wrap_command(command: Callable[..., int]) -> Callable[..., int]:
-    """Wrap a command so that closed output and Ctrl-C raise our own errors: typer would exit the process itself."""
+    """Wrap a command so that closed output and Ctrl-C raise this module's errors; typer would exit the process."""
 
     @wraps(command)
     def run_guarded(*arguments: object, **options: object) -> int:
@@ -181,7 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _load_environment(words: list[str]) -> None:
-    """Load the `.env` of the project, before anything reads a variable; also for commands that need no project."""
+    """Load the project's `.env` before anything reads a variable, even for commands that need no project."""
     if not words or not _WITHOUT_ENVIRONMENT.isdisjoint(words):
         return
     parts = [part for word in words for part in word.split("=", 1)]

@@ -48,7 +48,7 @@ def command(
 
 
 def _find_strictest_privacy(locks: "Sequence[Lock]", *, are_closed: bool) -> Privacy:
-    """Return the strictest privacy of both sides; a dataset that is not loadable or has private files is private."""
+    """Return the stricter privacy of the two sides; a dataset that cannot be loaded or has private files is private."""
     private = Privacy(closed=True, dataset=locks[0].dataset)
     privacies = [private] if are_closed else []
     with suppress(ConfigError):  # the command also works outside of a project

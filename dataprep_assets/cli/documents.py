@@ -69,7 +69,7 @@ def command(
 
 
 def _print_drops(dataset: str, table: "DocumentTable", privacy: Privacy, *, as_json: bool) -> None:
-    """Print the drops of each filter rule; without rules, the columns and the reasons of dropped rows."""
+    """Print the number of rows that each filter rule drops; without rules, print the columns and the drop reasons."""
     drops = table.drops()
     if as_json:
         report = None if drops is None else {**drops.to_json(privacy), "unprotected": list(table.unprotected())}

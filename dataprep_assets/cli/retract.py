@@ -141,7 +141,7 @@ def _format_trained_lines(component: "Dataset", ids: Path) -> Iterator[str]:
 def _describe_affected(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iterator[str]:
     """Yield lines about the artifacts that the run will rebuild: the documents' artifact and its downstream artifacts.
 
-    Reads neither the source nor the files of artifacts; `dataprep status` does.
+    It reads neither the source nor the artifacts' files. `dataprep status` reads both.
     """
     from dataprep_assets.cli.support.rebuild_table import rebuild_lines
     from dataprep_assets.engine.staleness.downstream import find_affected_artifacts

@@ -199,10 +199,10 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
     """Build a dataset and print the result.
 
     Args:
-        dataset: The dataset.
-        lock: The lock to compare it with.
+        dataset: The dataset to build.
+        lock: The lock to compare the dataset with; None for no comparison.
         start_time: Start of the command, or end of the previous dataset, in seconds of `time.monotonic`.
-        is_only: Whether the command builds no other dataset, so that the next command follows.
+        is_only: Whether the command builds only this dataset. If so, the suggested next command is printed.
     """
     from dataprep_assets.cli.support.steps import Steps
     from dataprep_assets.engine.artifact.summary import (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _ArtifactRow:
-    """An artifact of the table.
+    """Row of the table, for one artifact.
 
     Attributes:
         artifact: The artifact's name.

@@ -118,7 +118,7 @@ def _find_affected_artifacts(component: "Dataset", rebuild: "Rebuild") -> list[d
 
 
 def _find_still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[HeldRetractions]":
-    """Yield partitions of other datasets that hold documents retracted by this dataset, and the reverse.
+    """Yield partitions of other datasets with documents that this dataset retracted, and of this dataset with theirs.
 
     All other datasets are loaded only if this dataset dropped any document as retracted. Otherwise only datasets with a
     retraction list are loaded.

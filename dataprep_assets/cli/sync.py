@@ -88,7 +88,7 @@ class _Output:
 
     @contextmanager
     def show_copying(self, total_bytes: int) -> Iterator["Progress"]:
-        """Show the progress of a copy as `run` does, and the lines of `print_line`; nothing with `as_json`."""
+        """Show the progress of a copy and the lines of `print_line`, as `run` does; show nothing with `as_json`."""
         from dataprep_assets.execution.progress import Progress
         from dataprep_assets.orchestration.runs.terminal import list_progress_sinks, show_progress, write_printed_lines
 
@@ -104,7 +104,7 @@ class _Output:
 
 
 class _FolderLines:
-    """Lines of a copy: one per folder of the source, such as an artifact of a dataset, when its objects are copied."""
+    """Printer of a line per folder of the source, such as an artifact, once all objects of the folder are copied."""
 
     def __init__(self, plan: "SyncPlan", progress: "Progress", output: _Output) -> None:
         self._progress, self._output, self._on_server = progress, output, plan.on_server
@@ -190,7 +190,7 @@ def _sync(
     *,
     dry_run: bool,
 ) -> None:
-    """Copy a prefix from the source to the target; with `dry_run`, only plan and print it."""
+    """Copy a prefix from the source to the target; with `dry_run`, only plan the copy and print the plan."""
     from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.sync import MANIFEST, Sync
     from dataprep_assets.serving.window.release import MANIFEST as RELEASE

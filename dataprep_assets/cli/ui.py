@@ -115,9 +115,9 @@ def _require_free(host: str, port: int) -> None:
 
 @contextmanager
 def _start_services(environment: Mapping[str, str], folder: Path, log: Path) -> "Iterator[_Services]":
-    """Start processes that work in a folder and stop them with this context; Ctrl-C and SIGTERM stop it with one line.
+    """Yield the services, which work in a folder and are stopped after the block.
 
-    Their output overwrites the log.
+    Ctrl-C and SIGTERM end the block with a message of one line. The output of the services overwrites the log.
     """
     with open(log, "wb", opener=partial(open_own_file, mode=0o600)) as output:
         os.fchmod(output.fileno(), 0o600)  # a log of an earlier start may have different permissions

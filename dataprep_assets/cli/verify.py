@@ -111,7 +111,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
 
 
 def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
-    """Yield the command that repairs the artifacts at these locations, a line per dataset that was built there."""
+    """Yield a line per dataset with the command that repairs its artifacts at these locations."""
     other_locations = list(locations)
     with suppress(ConfigError):  # the command also works outside of a project
         for name in project.list_kinds() if locations else ():
@@ -147,7 +147,7 @@ def _is_on_web_server(path: str | None) -> bool:
 
 
 def _find_releases(path: str | None, verification: "Verification") -> "Iterator[tuple[str, str, int, int, list[str]]]":
-    """Yield each release at or below a place: its name, location, number of files, bytes and defects."""
+    """Yield each release at or below a location: its name, location, number of files, bytes and defects."""
     from dataprep_assets.errors import DataprepError
     from dataprep_assets.pipelines.release.published import release_defects, releases_below
     from dataprep_assets.serving.window.release import ReleaseLocation, locate_files, locate_release, read_release

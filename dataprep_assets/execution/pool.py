@@ -92,7 +92,7 @@ def _run_in_worker(payload: bytes, settings: Mapping[str, str], board: Any, priv
     """Run a task in a Ray worker; return the same answer as a worker process.
 
     The task is sent pickled, so that `settings` are in force before the libraries that read them are imported.
-    `private`: only the owner can read the files that the task writes.
+    If `private` is true, only the owner can read the files that the task writes.
     """
     import ray
 
@@ -121,7 +121,7 @@ def _extract_last_line(error: BaseException) -> str:
 
 
 def _describe_remedy(error: BaseException) -> str:
-    """Return the remedy for a rejected token, which Ray mentions only in the causes of its error."""
+    """Return the remedy for a rejected token, which only the causes of Ray's error mention; "" for other errors."""
     if "client connection timeout" in str(error):  # over `ray://`, a rejected token shows only as this error
         return f". It is busy, or rejects the token: set RAY_AUTH_MODE=token and set {_TOKEN} to the cluster's"
     token_missing = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"

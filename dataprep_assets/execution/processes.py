@@ -339,7 +339,7 @@ class WorkerPool:
         yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
     def _requeue_task(self, channel: Channel) -> Iterator[FinishedTask]:
-        """Resubmit the task of a dead worker before the others, or raise WorkerDiedError.
+        """Resubmit the task of a dead worker ahead of the other tasks, or raise WorkerDiedError.
 
         If the worker was terminated because of its bound, its task is retried after the others, or fails.
         """

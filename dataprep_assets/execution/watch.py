@@ -195,7 +195,7 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
 
 
 def _leave_group() -> None:
-    """Move this process to its own group, so that processes that it starts get no signals from the terminal's keys.
+    """Move this process to its own group, so that the terminal's keys send no signals to processes that it starts.
 
     Upon Ctrl-C, processes of Dagster and of libraries would print tracebacks. Only this process should receive it; it
     terminates the processes that it started.
@@ -233,7 +233,7 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
 
 
 def _forward_signal(signal_number: signal.Signals, pid: int) -> None:
-    """Forward a signal to the work's process, or to its group for a signal that must stop all processes."""
+    """Forward a signal to the process that does the work, or to its group if the signal must stop all processes."""
     with contextlib.suppress(ProcessLookupError):
         if signal_number == signal.SIGTSTP:  # on Ctrl-Z stop this process as well, because the shell waits for it
             os.killpg(pid, signal.SIGSTOP)

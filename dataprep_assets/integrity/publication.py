@@ -60,7 +60,7 @@ def find_object_defect(record: FileRecord, info: ObjectInfo | None, *, certain: 
     if info.bytes != record.bytes:
         return record.describe_size_defect(info.bytes)
     if info.sha256 is not None and info.sha256 != record.sha256:
-        return record.digest_defect(info.sha256)
+        return record.describe_digest_defect(info.sha256)
     return f"{record.path}: digest unknown" if certain and info.sha256 is None else ""
 
 
@@ -78,10 +78,10 @@ class PresentReceipt:
     def is_base_of(self, key: str) -> bool:
         """Return whether a staged object belongs to a replacement of exactly this receipt."""
         area = key.partition(f"/{STAGING}/")[2].partition("/")[0]
-        return area.endswith(f"-{_parse_base_receipt_id(self)}")
+        return area.endswith(f"-{_build_base_id(self)}")
 
 
-def _parse_base_receipt_id(present: PresentReceipt | None) -> str:
+def _build_base_id(present: PresentReceipt | None) -> str:
     """Return the part of a staging area's name that identifies the receipt to be replaced."""
     return "new" if present is None else hashlib.sha256(present.version.encode()).hexdigest()[:16]
 
@@ -104,7 +104,7 @@ class Publication:
 
     def area(self, receipt: Receipt, present: PresentReceipt | None) -> str:
         """Return the staging area for the data of a content that is to replace the `present` receipt."""
-        return f"{self._build_areas_prefix(receipt)}{_parse_base_receipt_id(present)}"
+        return f"{self._build_areas_prefix(receipt)}{_build_base_id(present)}"
 
     def settle(self, receipt: Receipt) -> None:
         """Copy the staged objects of this receipt's content to their final keys, and remove unreferenced objects.
@@ -229,9 +229,7 @@ class Publication:
         def move(key: str) -> str:
             base, _, name = key.removeprefix(areas).partition("/")
             final = f"{self.artifact}/{name}"
-            if base != _parse_base_receipt_id(
-                None
-            ):  # a first publication has no predecessor that could still be copying
+            if base != _build_base_id(None):  # a first publication has no predecessor that could still be copying
                 # aborts an older replacement's unfinished multipart copy, which would overwrite this one
                 self.store.sweep(final)
             if name not in records or not find_object_defect(

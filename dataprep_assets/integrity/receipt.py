@@ -161,7 +161,7 @@ class FileRecord:
         """Return the sentence about a file with a different size, in bytes."""
         return f"{self.path}: has {count_of(size, 'byte')}, but was built with {self.bytes:,}"
 
-    def digest_defect(self, digest: str) -> str:
+    def describe_digest_defect(self, digest: str) -> str:
         """Return the sentence about a file of the right size with a different SHA-256 (hex)."""
         return f"{self.path}: changed after it was built (sha256 {digest[:12]}… instead of {self.sha256[:12]}…)"
 
@@ -364,7 +364,7 @@ def find_damage(directory: Path, receipt: Receipt, verification: Verification = 
             defects.append(f"{record.path}: {reason}")
         elif status.st_size != record.bytes:
             defects.append(record.describe_size_defect(status.st_size))
-        elif verification == "full" and (defect := _digest_defect(directory, record)):
+        elif verification == "full" and (defect := _find_digest_defect(directory, record)):
             defects.append(defect)
     # The remaining entries are unlisted. Only the receipt itself and folders above listed files are allowed.
     for name, status in sorted(statuses.items()):
@@ -375,22 +375,22 @@ def find_damage(directory: Path, receipt: Receipt, verification: Verification = 
     return defects
 
 
-def _digest_defect(directory: Path, record: FileRecord) -> str:
-    """Return the defect of a file's bytes, or that a bad part of the disk cannot be read; empty if it is intact."""
+def _find_digest_defect(directory: Path, record: FileRecord) -> str:
+    """Return the defect of a file's bytes, such as a read error of the disk; "" if the file is intact."""
     try:
         digest = sha256_file(directory / record.path, opener=open_regular)
     except OSError as error:
         if error.errno != errno.EIO:
             raise
         return f"{record.path}: cannot be read: {error.strerror}"
-    return "" if digest == record.sha256 else record.digest_defect(digest)
+    return "" if digest == record.sha256 else record.describe_digest_defect(digest)
 
 
 _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 
 
 def _explain_unexpected_entry(status: os.stat_result, owners: Set[int], *, is_folder: bool = False) -> str:
-    """Return the reason why an entry is not a file (or folder) of the artifact's own; empty if it is."""
+    """Return why an entry is not a regular file (or folder) of one of the `owners`; "" if it is."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != (stat.S_IFDIR if is_folder else stat.S_IFREG):
         return f"is {_KINDS.get(kind, 'a device')}, not a regular file, and was not read. Rebuild the artifact"

@@ -319,7 +319,7 @@ class Sync:
         }
 
     def _write_manifest(self, plan: SyncPlan, done_objects: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write a manifest of all objects that this and earlier syncs copied, so that syncs of parts add up."""
+        """Write a manifest of all objects that this sync and earlier ones copied, so that partial syncs add up."""
         old_entries = {key: value for key, value in self._read_kept_manifest().items() if key not in done_objects}
         value = {
             "schema_version": 1,

@@ -269,7 +269,7 @@ def _is_intact(path: Path, record: FileRecord) -> bool:
 
 
 def _write_receipt(directory: Path, receipt: Receipt) -> None:
-    """Store exactly this receipt in the directory: artifacts with the same content can differ in key and facts."""
+    """Store this receipt in the directory, because artifacts with the same content can differ in key and facts."""
     try:
         if read_receipt(directory) == receipt:
             return

@@ -380,7 +380,7 @@ class _Bucket(_Tree):
             for block in self._store.read(info.key, version=info.version):
                 digest.update(block)
             if digest.hexdigest() != record.sha256:
-                return record.digest_defect(digest.hexdigest())
+                return record.describe_digest_defect(digest.hexdigest())
         return ""
 
     def dataset(self, path: PurePosixPath, receipt: Receipt) -> PurePosixPath | None:

@@ -199,7 +199,7 @@ def _find_input_remarks(project: "OpenProject", component: Dataset) -> Iterator[
 
 
 def _list_inputs(component: Dataset) -> dict[str, DatasetInput]:
-    """Return name → one input, for each other dataset from which a dataset is built."""
+    """Return one input per other dataset from which a dataset is built, by the name of the other dataset."""
     inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, DatasetInput)]
     return {source.dataset: source for source in inputs}
 

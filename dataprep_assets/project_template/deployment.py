@@ -77,7 +77,7 @@ def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
 
 
 def _list_replacements(project: Project) -> Mapping[str, str]:
-    """Return text in the repository's files → its replacement for the project."""
+    """Return a mapping from texts in the repository's files to their replacements in the project."""
     image = re.sub(r"[^a-z0-9]+", "-", project.location.lower()).strip("-")
     defs = project.defs.relative_to(project.root).as_posix()
     return {

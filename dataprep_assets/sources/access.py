@@ -73,7 +73,7 @@ def _is_data_file(name: str, names: frozenset[str] | None) -> bool:
 
 
 def _read_named_files(state: SourceFile, read_file: Callable[[SourceFile], bytes]) -> frozenset[str] | None:
-    """Return the files that a `state.json` names; None if it names no files, such as a file of a different tool."""
+    """Return the files that a `state.json` names; None if it names no files, as in a file of a different tool."""
     if state.size_bytes > _MAX_STATE:
         return None
     try:

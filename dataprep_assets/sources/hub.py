@@ -431,7 +431,7 @@ class HubRepo:
         return entries, urljoin(url, next_url) if next_url else None
 
     def _write_tree(self, commit: str, tree: Mapping[str, Mapping[str, Any]]) -> None:
-        """Store the listing where the Hub's client stores it, because a commit's files never change."""
+        """Store the listing where the Hub's client stores it. It stays valid, because a commit's files never change."""
         files = {relpath: tree[relpath] for relpath in sorted(tree)}
         listing = json.dumps({"format_version": _TREE_VERSION, "files": files}, indent=1)
         self._write(self.repo_dir / "trees" / f"{commit}.json", listing, draft_name=f".tree-{commit}.new")
@@ -469,7 +469,7 @@ def _build_tree_entry(file: "RepoFile") -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class _BlobFetcher:
-    """Verification of one existing blob, or download of a missing one."""
+    """Fetcher of one blob: it verifies an existing blob, or downloads a missing one."""
 
     repo: HubRepo
     commit: str

@@ -311,7 +311,7 @@ def _describe_mismatch(path: Path, digest: str, sha256: str | None, git_sha1: st
 
 
 def _find_completed(target: Path, size: int, sha256: str | None, git_sha1: str | None) -> str | None:
-    """Return the SHA-256 of ``target`` if another process has completed it and its digest is the expected one."""
+    """Return the SHA-256 of ``target`` if another process has completed it with the expected digest, else None."""
     if (sha256 is None and git_sha1 is None) or not target.is_file() or target.stat().st_size != size:
         return None
     digest = digest_file(target)

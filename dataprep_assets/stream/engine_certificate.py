@@ -275,7 +275,7 @@ def _build_certificate(engine: CertifiedEngine, request: BuildRequest) -> Iterat
 def _predict_certificate_outcome(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
     """Certify if the documents are on this machine; else assume that the next certificate equals the current one.
 
-    Downstream artifacts depend only on the refused classes, which rarely change with another sample or version, and on
+    Downstream artifacts depend only on the refused classes, which rarely change with the sample or the version, and on
     the reference's Unicode tables. Nothing is assumed if the declaration changes the classes or if the tables differ.
     """
     if engine.at_hand:

@@ -285,7 +285,7 @@ def looks_like_text(
 
 
 def _choose_offsets(tokens: int, windows: int, rng: "np.random.Generator") -> list[int]:
-    """Return the start offsets of windows: 0, the very end, and a random one in each equal part between them."""
+    """Return the start offsets of windows: the first, the last, and a random one in each equal part between them."""
     last_offset = max(tokens - WINDOW, 0)
     if not tokens:
         return []
@@ -365,7 +365,8 @@ def _measure_longest_run(window: NDArray[Any]) -> int:
 def _find_hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
     """Return offset and length of the first run of at least `LONGEST_RUN` zeros; the length is counted up to one block.
 
-    Such a run covers two neighbors of any two tokens half its length apart, so only these are compared first.
+    Tokens are first sampled at half the length of such a run. The run contains at least two neighboring samples, so
+    only the tokens between two samples of 0 are examined further.
     """
     stride = LONGEST_RUN // 2
     for start in range(0, len(tokens), BLOCK):

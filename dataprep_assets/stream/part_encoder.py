@@ -149,7 +149,7 @@ class _CountingEncoder:
         self._low, self._high = self._limit, 0
 
     def encode(self, block: Block) -> "_EncodedDocuments | None":
-        """Return the stream of a block's documents; None if it has none."""
+        """Return a block's documents and their bytes in the stream; None if the block has no documents."""
         self._count_rows(block)
         documents = self._count_dropped_documents(self._selection.select(block))
         if not documents.texts:

@@ -351,7 +351,7 @@ def _find_differences(
     selection: Selection,
     quarantined: list[tuple[int, int, str]],
 ) -> Iterator[str]:
-    """Yield differences of one source file, read to its end: its wanted documents, count, digest and bad rows."""
+    """Yield differences between a source file and the shard: chosen documents, document count, digest, bad rows."""
     first_document = reading.first
     reader, selection = part.read_records(fields), selection.for_file(part.ruled_out, part.label)
     # Remember reported documents, because a document that both engines encode must be reported only once.
@@ -388,7 +388,7 @@ def _find_differences(
 def _measure_lengths(
     documents: FileDocuments, reading: _RereadFile, layout: _StreamLayout, index: IndexCheck
 ) -> NDArray[np.uint64]:
-    """Return 1 for each document that has tokens, else 0; documents that the index does not contain are encoded."""
+    """Return 1 for each document that has tokens, else 0; documents missing in the index are encoded to find out."""
     indexed_rows = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
     has_tokens = np.isin(documents.rows, indexed_rows)
     for position in np.flatnonzero(~has_tokens).tolist():

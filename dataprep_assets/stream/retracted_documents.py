@@ -175,7 +175,7 @@ def _find_copies(
 def _sample_documents(
     receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield file, row and text of some retracted documents, from the first source file that had any."""
+    """Yield file, row and text of some retracted documents, from the first source file with retracted documents."""
     selection, count = plan.selection, 0
     # Read only one file, and only as far as the sample requires.
     line = next((line for line in receipt.sources if _count_retracted_documents(line, files)), None)
@@ -191,7 +191,7 @@ def _sample_documents(
 
 
 def _count_retracted_documents(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> int:
-    """Return how many documents of a source file were dropped as retracted, by the ledger and by the selection."""
+    """Return how many documents of a source file the ledger and the selection list as dropped because retracted."""
     part = files.get(line["file"])
     selected = () if part is None or part.ruled_out is None else part.ruled_out.rows_of_file(part.label).why
     return int(line["dropped"].get(RETRACTED, 0)) + sum(reason == RETRACTED for reason in selected)

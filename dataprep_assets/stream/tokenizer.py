@@ -98,7 +98,7 @@ def _convert(folder: Path, pattern: str | None) -> Path | None:
 def _download_original(declaration: TokenizerDeclaration) -> Path:
     """Download a repository's tokenizer in a form that can be converted, and return its folder.
 
-    Raises TokenizerError if there is none.
+    Raises TokenizerError if the repository has no such tokenizer.
     """
     from dataprep_assets.tokenization.conversion import TEMPLATES
     from dataprep_assets.tokenization.originals import CANDIDATES, CODE, DESCRIPTIONS
@@ -117,7 +117,7 @@ def _download_original(declaration: TokenizerDeclaration) -> Path:
 
 
 def _require_text(path: Path) -> None:
-    """Raise TokenizerError if a tokenizer file has different content, such as the pointer to the file."""
+    """Raise TokenizerError if a tokenizer file has different content, such as a pointer to the real file."""
     for file in (path,) if path.is_file() else (path / TOKENIZER, path / CONFIG):
         with suppress(OSError):  # loading reports a missing or unreadable file
             if (kind := detect_non_text(file)) is not None:

@@ -141,7 +141,7 @@ def apply_privacy(component: "Dataset") -> "Dataset":
 
 
 class _Command:
-    """State of a command: private files and withheld texts, once it has loaded a sensitive dataset."""
+    """Privacy of a command: once it loads a sensitive dataset, its files are private and its texts are withheld."""
 
     def __init__(self) -> None:
         self.closed, self.privacy = ExitStack(), OPEN

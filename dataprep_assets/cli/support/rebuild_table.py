@@ -23,7 +23,7 @@ _NUMBERS = frozenset((1, 3, 4, 5))
 
 @dataclass
 class _Cause:
-    """A cause of a rebuild, as lines, and the artifacts that a run builds because of it."""
+    """Cause of a rebuild, described in lines, and the artifacts that a run builds because of it."""
 
     lines: list[str] = field(default_factory=list)
     works: list[PlannedBuild] = field(default_factory=list)

@@ -31,7 +31,7 @@ _PIPELINES = "maxtext.input_pipeline"
 
 
 def _require_columns(names: Iterable[str]) -> None:
-    """Raise ConfigError naming the columns of prepacked rows that are missing."""
+    """Raise ConfigError, naming the missing columns, unless `names` has all columns of prepacked rows."""
     if missing := sorted(set(COLUMNS).difference(names)):
         raise ConfigError(
             f"columns {', '.join(missing)} are missing. Use a dataset of prepacked rows (`layout: prepacked`)"

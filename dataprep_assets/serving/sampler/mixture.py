@@ -85,7 +85,7 @@ def load_mixture(shares: tuple[int, ...]) -> Mixture:
 
 
 def _fill_table(shares: Sequence[int]) -> NDArray[np.int32]:
-    """Return the table: int32, shape ``(65536,)``, read-only."""
+    """Return the source of each place in the table: int32, shape ``(65536,)``, read-only."""
     if sum(shares) != PLACES or min(shares, default=0) < 1:
         raise ConfigError(f"shares {', '.join(map(str, list(shares)[:8]))}: must be positive and sum to {PLACES}")
     # Tijdeman's bound: no source is off by more than 1 - 1 / slack samples, and a single source is never off.

@@ -343,7 +343,7 @@ def _find_left_out_ranges(ends: NDArray[np.uint64], kept_numbers: Sequence[int])
 def _match_documents(
     numbers_before: Sequence[tuple[int, int]], numbers_after: Sequence[tuple[int, int]]
 ) -> tuple[list[int], list[int]]:
-    """Return the documents that both versions contain in the same order, as their numbers before and after."""
+    """Return the numbers, before and after the change, of documents that both versions have in the same order."""
     # Match in order: equal texts have equal ids, so only the documents around them show which one was removed.
     kept_numbers: list[int] = []
     for number, document in enumerate(numbers_before):

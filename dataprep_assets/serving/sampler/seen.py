@@ -241,7 +241,7 @@ def count_tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.in
 def _count_covered_tokens(
     ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return how many tokens of each document are covered by the token spans, which must not be empty.
+    """Return how many tokens of each document the token spans `[starts, stops)` cover; no span may be empty.
 
     `ends` contains the ends of the documents.
     """

@@ -332,13 +332,13 @@ class Remainder:
             if span is None:  # all of these tokens are new
                 return _NONE
             start, stop = span
-        return self._count_slots(self._cover(self._order.samples_touching(old_index, start, stop)))
+        return self._number_slots(self._cover(self._order.samples_touching(old_index, start, stop)))
 
     def short(self) -> Int64:
         """Return the samples that may have fewer than `length` tokens."""
         last_slot = np.array([self._slots - 1] if self._slots else [], np.int64)
         short = self._cover(np.union1d(self._holed, self._order.short()))
-        return self._count_slots(np.union1d(short, last_slot))
+        return self._number_slots(np.union1d(short, last_slot))
 
     def _cover(self, positions: Int64) -> Int64:
         """Return the slots, ascending, that contain any of these samples of the order; read samples are ignored."""
@@ -349,8 +349,8 @@ class Remainder:
         slots = first_slots[:, None] + np.arange(max_slots)
         return np.unique(slots[slots <= last_slots[:, None]])
 
-    def _count_slots(self, slots: Int64) -> Int64:
-        """Return the sample numbers of slots, without empty slots."""
+    def _number_slots(self, slots: Int64) -> Int64:
+        """Return the sample numbers of slots; empty slots have no number and are left out."""
         slots = np.setdiff1d(slots, self._empty)
         return slots - np.searchsorted(self._empty, slots)
 

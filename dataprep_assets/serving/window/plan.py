@@ -112,7 +112,7 @@ def plan_window(
 
 
 def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
-    """Return the downloaded bytes, the maximum bytes on disk, and the downloaded bytes per turn of two epochs."""
+    """Return the downloaded bytes, the maximum bytes on disk, and the downloaded bytes per turn, for two epochs."""
     count = len(sizes)
     find_cached_shards: dict[int, int] = {}
     turn_bytes: list[int] = []

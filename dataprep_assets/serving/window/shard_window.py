@@ -374,7 +374,7 @@ class ShardWindow:
                 self._ensure(index)
 
     def _ensure(self, index: int) -> None:
-        """Try until the shard is verified or no longer needed, or a waiting swap has used up its attempts."""
+        """Retry until the shard is verified or no longer needed, or until a waiting swap has used up its attempts."""
         tries = failures = 0
         while True:
             if self._is_stale(index):

@@ -303,7 +303,7 @@ def _find_release_location(on_disk: Path) -> Path | ReleaseLocation | str:
 def _list_buckets(prefix: str) -> list[S3Address]:
     """Return the buckets of R2_DATASET_BUCKET_LIST, in the original's format (`src/tplr/config.py`).
 
-    Raises ConfigError without repeating a secret.
+    Raises ConfigError for an invalid value; the message repeats no secret.
     """
     bucket_places = []
     try:

@@ -30,7 +30,7 @@ _BLOCK_BYTES = 16 << 20
 
 
 class _ArrowStream:
-    """The decompressed bytes of a file, in the form in which pyarrow reads them."""
+    """File object through which pyarrow reads the decompressed bytes of a file."""
 
     closed = False  # required by pyarrow's PythonFile
 
@@ -131,7 +131,7 @@ class ArrowRows(WrappingReader[BlockReader]):
 
 
 def _check_buffers(array: Any) -> None:
-    """Raise ArrowInvalid if an offset or an index leads out of its buffers.
+    """Raise ArrowInvalid if an offset or an index points outside its buffers.
 
     pyarrow would still read there, and the process would crash or return arbitrary memory as text. Invalid UTF-8, which
     pyarrow's validation also refuses, is handled later as bad records.
@@ -163,7 +163,7 @@ def _check_buffers(array: Any) -> None:
 
 
 def _read_by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
-    """Yield the batches of a file. Its stream is digested in step, so that `bytes_read` shows the progress."""
+    """Yield the batches of a file, and digest its stream at the same pace, so that `bytes_read` shows the progress."""
     import pyarrow as pa
 
     options, digested_bytes = pa.ipc.IpcReadOptions(use_threads=False), 0

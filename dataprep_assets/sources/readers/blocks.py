@@ -243,9 +243,9 @@ class TextReader(BlockReader):
 
 
 class _DamageError(Exception):
-    """An error of a decompressor of the standard library.
+    """Error of a decompressor in the standard library.
 
-    It may be raised as OSError, but does not mean an error of the disk.
+    The library may raise it as an OSError, which then does not indicate an error of the disk.
     """
 
 

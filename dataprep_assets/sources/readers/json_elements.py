@@ -105,7 +105,7 @@ class ElementScanner:
                 self._pieces.clear()
 
     def _enter(self, data: bytes) -> int:
-        """Return the position after the opening bracket, if the block has one."""
+        """Return the position after the opening bracket, or the end of the block if the block is blank."""
         blank = len(data) - len(data.lstrip(_WHITE))
         if blank == len(data):
             return blank

@@ -346,7 +346,7 @@ def _return_unchanged(value: Any) -> Any:
 
 
 def _may_be_too_large(batch: Any, file: InputFile) -> bool:
-    """Return whether any of some rows may exceed the record limit; for a single row, whether it does."""
+    """Return whether any row of a batch may exceed the record limit; for a batch of one row, whether it does."""
     return (
         _measure_value_bytes(batch.columns) > file.max_record_bytes
         or _estimate_object_bytes(batch.columns) > MAX_PARSED
@@ -366,7 +366,7 @@ def own_values(array: Any) -> Any:
 
 
 def _measure_value_bytes(arrays: Sequence[Any]) -> int:
-    """Return the bytes of the values of some `pyarrow.Array`s, without offsets."""
+    """Return the number of bytes of the values in some `pyarrow.Array`s, without offsets."""
     import pyarrow.compute as pc
     import pyarrow.types as types
 
@@ -386,7 +386,7 @@ def _measure_value_bytes(arrays: Sequence[Any]) -> int:
 
 
 def _estimate_object_bytes(arrays: Sequence[Any]) -> int:
-    """Return the approximate bytes of the Python objects for some `pyarrow.Array`s, including their lists."""
+    """Return the approximate number of bytes of the Python objects for some `pyarrow.Array`s, including their lists."""
     import pyarrow.types as types
 
     size = 0

@@ -35,7 +35,7 @@ _TEXTS, _PAGES = ("conversion", "resource"), ("response",)
 
 
 class _WarcStream:
-    """The decompressed bytes of a file, in the form in which fastwarc reads them."""
+    """File object through which fastwarc reads the decompressed bytes of a file."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._held, self._at = blocks, b"", 0

@@ -192,7 +192,7 @@ def complete_upload(
 
 
 def _has_succeeded(response: Mapping[str, Any], *, size: int, expected_digest: str | None, sha256: str | None) -> bool:
-    """Return whether an unconfirmed completion succeeded, that is, the object is the sent one and not an older one."""
+    """Return whether an unconfirmed completion succeeded: whether the object is the sent one, not an older one."""
     stored_sha256 = response.get("Metadata", {}).get(DIGEST)
     is_same = read_etag(response) == expected_digest if sha256 is None else stored_sha256 == sha256
     return is_same and not _find_difference(response, size=size, expected_digest=expected_digest, sha256=sha256)
@@ -326,10 +326,12 @@ class Composer:
         key: str,
         metadata: Mapping[str, str],
     ) -> ObjectInfo:
-        """Create an object from pieces of others; try at most twice."""
+        """Create an object from pieces of other objects, in at most two attempts."""
         lengths = [sum(piece.bytes for piece in pieces) for pieces in parts]
         # Drop the source's part size, because the result may have different parts.
-        metadata = {name: value for name, value in metadata.items() if name != PART_BYTES} | _cut_metadata(lengths)
+        metadata = {name: value for name, value in metadata.items() if name != PART_BYTES} | _build_part_metadata(
+            lengths
+        )
         defect = ""
         for _ in range(2):
             upload = self._bucket.create_upload(key, metadata)
@@ -463,8 +465,8 @@ class Composer:
         return self._bucket.explain(error, label)
 
 
-def _cut_metadata(lengths: Sequence[int]) -> dict[str, str]:
-    """Return metadata with the part size, if all parts except the last are equal and the last is not longer."""
+def _build_part_metadata(lengths: Sequence[int]) -> dict[str, str]:
+    """Return metadata with the part size if all parts but the last are equal and the last is not longer; else {}."""
     equal = all(length == lengths[0] for length in lengths[:-1]) and lengths[-1] <= lengths[0]
     return {PART_BYTES: str(lengths[0])} if equal else {}
 
