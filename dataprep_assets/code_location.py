@@ -94,7 +94,7 @@ def bind_resources(
         executor: The executor, unless the definitions set one.
     """
     own_definitions = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
-    # late-bound: `definitions` is assigned before the page is built
+    # late-bound: `definitions` is assigned before the page is built.
     overview = build_overview(lambda: definitions, lambda: _open_datasets(definitions, root))
     definitions = dg.Definitions.merge(loaded, overview, own_definitions)
     return definitions
@@ -138,7 +138,7 @@ def _build_tree(tree: dg.ComponentTree) -> dg.Definitions:
     Dagster collects that documentation for its UI from all installed packages. Importing the components of
     `dagster-gcp` takes a third of the time until a run starts.
     """
-    # the code server starts a run's process with `multiprocessing`
+    # The code server starts a run's process with `multiprocessing`.
     is_run = multiprocessing.parent_process() is not None
     return tree.build_defs(Path()) if is_run else tree.build_defs()
 
@@ -166,7 +166,7 @@ def _find_cycles(declarations: Declarations, loaded: dg.Definitions) -> dict[Pat
         for spec in assets.specs
     }
     cycles: dict[Path, str] = {}
-    # repeat, because the remaining assets may contain another cycle
+    # Repeat, because the remaining assets may contain another cycle.
     while True:
         try:
             TopologicalSorter(inputs_by_dataset).prepare()

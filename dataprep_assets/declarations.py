@@ -161,7 +161,7 @@ def read_component(path: Path) -> str | None:
     try:
         (document, *_) = read_documents(path)
     except ConfigError:
-        # search the text of a file with invalid YAML, so that the file is still listed
+        # Search the text of a file with invalid YAML, so that the file is still listed.
         match = re.search(r"""^type:\s*["']?([\w.]+)""", _read_text(path), re.MULTILINE)
         return match and match[1].rpartition(".")[2]
     return document.type.rpartition(".")[2] or None

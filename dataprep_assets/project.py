@@ -98,7 +98,7 @@ def validate_json(data: bytes, schema: type[T]) -> T:
 
 @lru_cache(maxsize=16)
 def _build_adapter(schema: Any) -> "TypeAdapter[Any]":
-    # imported here, because completion and `--help` find the project but read no state
+    # Imported only when needed, because completion and `--help` find the project but read no state.
     from pydantic import TypeAdapter
 
     return TypeAdapter(schema)
@@ -150,9 +150,9 @@ class Project:
         for _ in self.defs_module.split("."):
             base = base.parent
         spec = find_spec(self.defs_module.partition(".")[0])
-        # a spec without an origin is only a folder of that name, such as the project's own in the working directory
+        # A spec without an origin is only a folder of that name, such as the project's own in the working directory.
         if spec is None or spec.origin is None:
-            # append the folder last, because a `tokenizers.py` in it must not replace the library
+            # Append the folder last, because a `tokenizers.py` in it must not replace the library.
             sys.path.append(str(base))
 
     def load_environment(self) -> list[str]:

@@ -55,7 +55,7 @@ def wrap_line(line: str, width: int | None) -> list[str]:
     columns = [gap.end() for gap in re.finditer(r"(?<=\S) {2,}(?=\S)", line) if gap.end() < width]
     last_column = columns[-1] if columns else 0
     indent = len(line) - len(line.lstrip(" ")) + _INDENT
-    # in a narrow last column, text would have one word per line, and a word that does not fit needs the whole line
+    # In a narrow last column, text would have one word per line, and a word that does not fit needs the whole line.
     if (
         width - last_column >= width // 3
         and max((_count_cells(word.strip()) for word in _WORD.findall(line[last_column:])), default=0)
@@ -168,8 +168,8 @@ def shorten_paths(text: str, root: Path) -> str:
         bases[root] = f"{os.path.relpath(root, directory)}/"
     for base, short in bases.items():
         if base != Path("/"):
-            # replace only the beginning of a path, because another path may contain this one; `NAME=path` is for
-            # another shell
+            # Replace only the beginning of a path, because another path may contain this one; `NAME=path` is for
+            # another shell.
             text = re.sub(rf"(?<![^\s'\"=(\[,])(?<![A-Z]=){re.escape(str(base))}/", short.replace("\\", r"\\"), text)
     return text
 
@@ -183,7 +183,7 @@ def show_waiting(text: str) -> None:
     width = read_width(sys.stderr)
     if width is None or os.environ.get("TERM") == "dumb":
         return
-    # return the cursor to the start, so that an unexpected line overwrites this one
+    # Return the cursor to the start, so that an unexpected line overwrites this one.
     sys.stderr.write(f"{_ERASE}{text[: width - 1]}\r")
     sys.stderr.flush()
     _has_waiting_line = True

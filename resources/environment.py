@@ -86,7 +86,7 @@ def _build_s3(environment: Mapping[str, str], kind: str, root: str, common: Mapp
             f"DATAPREP_STORAGE: {kind} needs the extra `r2`: pip install 'dataprep-assets[r2]'"
         ) from error
     bucket = _require_variable(environment, kind, "DATAPREP_BUCKET", "R2_DATASET_BUCKET_NAME")
-    # without an endpoint boto3 would connect to AWS
+    # Without an endpoint boto3 would connect to AWS.
     if kind == "r2":
         _require_variable(environment, kind, "DATAPREP_ENDPOINT_URL", "R2_DATASET_ACCOUNT_ID")
     names = list_s3_credentials(environment)
@@ -97,7 +97,7 @@ def _build_s3(environment: Mapping[str, str], kind: str, root: str, common: Mapp
         )
     keys: dict[str, Any] = {}
     if names is not None:
-        # pass the names of the variables, because Dagster's UI does not show the value of an `EnvVar`
+        # Pass the names of the variables, because Dagster's UI does not show the value of an `EnvVar`.
         fields = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
         keys = {field: dg.EnvVar(name) for field, name in zip(fields, names, strict=True) if environment.get(name)}
     return R2StorageResource(
@@ -120,7 +120,8 @@ def open_storage(project_root: Path) -> StorageResource:
 def resolve_variables(resource: StorageResource) -> StorageResource:
     """Return the resource with its `EnvVar`s resolved."""
     if type(resource) is StorageResource:
-        # it has no EnvVar, and resolving would create a Dagster instance, a seventh of a command's time
+        # A local storage has no `EnvVar`. Resolving it would create a Dagster instance, which takes a seventh of a
+        # command's time.
         return resource
     with resource.process_config_and_initialize_cm() as storage:  # the resource needs no teardown
         assert isinstance(storage, StorageResource)

@@ -42,7 +42,7 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         artifacts = [parse_asset_path(context.asset_key.path, partition) for partition in context.asset_partition_keys]
         if len(artifacts) == 1 and context.has_partition_key:
             return ArtifactHandle.from_store(store, artifacts[0])
-        # read all receipts together, so that the error names all missing partitions
+        # Read all receipts together, so that the error names all missing partitions.
         receipts = store.receipts(artifacts)
         if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
             names = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")

@@ -55,7 +55,7 @@ from dataprep_assets.execution.watch import read_process_start, run_bounded
 from dataprep_assets.project import find_project
 from dataprep_assets.screen import print_error, stop_waiting, wrap_output
 
-# the last two are 128 plus the signal's number, as in a shell: SIGPIPE and SIGINT
+# The last two are 128 plus the signal's number, as in a shell: SIGPIPE and SIGINT.
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
 _WITHOUT_ENVIRONMENT = {"init", "--help", "-h", "--version"}
 _COMMANDS = (
@@ -116,7 +116,7 @@ def _wrap_command(command: Callable[..., int]) -> Callable[..., int]:
 
 
 for _module in _COMMANDS:
-    # click's default summary is cut after some words, so use the docstring's whole first line
+    # Use the docstring's whole first line, because click's default summary is truncated after a few words.
     _summary = str(_module.command.__doc__).splitlines()[0]
     _name = _module.__name__.rpartition(".")[2].rstrip("_")
     _app.command(_name, short_help=_summary, epilog=format_examples(_name))(_wrap_command(_module.command))
@@ -157,24 +157,24 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
     words = sys.argv[1:] if arguments is None else arguments
-    # otherwise printing a file name that is not valid Unicode would raise
+    # Escape unencodable characters, because printing a file name that is not valid Unicode would otherwise fail.
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-    # read before the fork, because a child process has its own start time
+    # Read the start time before the fork, because a child process has its own.
     Options.began = read_process_start() if arguments is None else time.monotonic()
     Options.verbose, Options.quiet = "--verbose" in words, "--quiet" in words
     try:
         _load_environment(words)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # commands called from Python have no bounds, and neither has `ui`, which only starts other processes
+    # Commands called from Python have no bounds, and neither has `ui`, which only starts other processes.
     if arguments is not None or ui.__name__.rpartition(".")[2] in words:
         return _run_one(words)
     try:
         bounds = Bounds.from_environment(os.environ)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # only `run` is retried, because a second `run` resumes the first one's work
+    # Only `run` is retried, because a second `run` resumes the first one's work.
     return run_bounded(
         partial(_run_one, words), bounds, lambda line: print_error(f"dataprep: {line}"), is_retry="run" in words
     )
@@ -212,7 +212,7 @@ def _execute(words: list[str]) -> int:
         stop_waiting()
         return int(code or 0)
     except _ReaderGoneError:
-        # redirected, because Python flushes standard output again at exit, which would fail a second time
+        # Redirect standard output, because Python flushes it again at exit, which would fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KeyboardInterrupt, _InterruptedError, typer.Abort):
@@ -235,7 +235,7 @@ def _execute(words: list[str]) -> int:
                 raise
             return _report_error(error, get_privacy().public_error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
-        # remove the words that pydantic puts before a choice's message
+        # Remove the words that pydantic puts before a choice's message.
         sentence = f"{format_message().replace('Value error, ', '').rstrip('.')}. See `{command} --help`"
         return _report_error(error, sentence, WRONG_USAGE)
 

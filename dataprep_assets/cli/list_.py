@@ -59,7 +59,7 @@ def command(
     Local sources are read. If they are large, name the datasets to list.
     """
     components = project.list_components()
-    # check all names before printing any line
+    # Check all names before printing any line.
     for name in datasets or ():
         project.find_declaration(name)
     rows = (_list_dataset(name, components[name]) for name in datasets or components)
@@ -133,7 +133,7 @@ def _print_table(rows: "Iterable[ListedDataset]") -> None:
     with console.status("checking the datasets …"):
         datasets = list(rows)
     cells = [_COLUMNS, *map(_format_cells, datasets)]
-    # shorten the component first, which is of the least use, because names are typed or copied
+    # Drop the component first, because it is the least useful column; names are typed or copied.
     column_indices, _ = fit_columns([row[:-1] for row in cells], [_COLUMNS.index("component")], console.width * 2 // 3)
     head, *lines = align_rows([[row[column] for column in (*column_indices, -1)] for row in cells])
     print(head)

@@ -36,7 +36,7 @@ class EngineOverhead:
 
 
 OVERHEADS: Mapping[str, EngineOverhead] = {
-    # measured with shards of one tiny file on 2 idle cores; Ray's figure includes the start of its cluster
+    # Measured with shards of one tiny file on 2 idle cores. Ray's figure includes the start of its cluster.
     _PROCESSES: EngineOverhead(run_seconds=0.3, shard_seconds=0.008),
     "ray": EngineOverhead(run_seconds=4.1, shard_seconds=0.018),
 }
@@ -52,7 +52,7 @@ def estimate_engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> fl
         engine: A key of `OVERHEADS`.
     """
     engine_overhead, baseline = OVERHEADS[engine], OVERHEADS[_PROCESSES]
-    # concurrent runs divide the starts, and cores divide the shards, but each shard uses only one core
+    # Concurrent runs divide the starts, and cores divide the shards, but each shard uses only one core.
     starts = cost.runs / machine.runs_at_a_time
     shards = cost.shards / min(machine.cores, max(cost.shards, 1))
     extra = starts * (engine_overhead.run_seconds - baseline.run_seconds) + shards * (
@@ -81,7 +81,7 @@ def command(
         int | None,
         typer.Option(min=1, help="Assume N cores in total, across all machines. [default: the cores of this machine]"),
     ] = None,
-    # the default is 1 Gbit/s
+    # The default is 1 Gbit/s.
     bandwidth: Annotated[
         float, typer.Option(help="Assume this network bandwidth to the source and the storage, in bytes per second.")
     ] = 125e6,

@@ -103,7 +103,7 @@ def _rehearse(component: "Dataset") -> "Iterator[Dataset]":
         copy = Path(folder) / "retracted.jsonl"
         if listing is not None and listing.exists():
             copy.write_bytes(listing.read_bytes())
-        # if the dataset kind has no list, the component itself raises the error that gives the reason
+        # If the dataset kind has no list, the component itself raises the error that gives the reason.
         yield component if listing is None else component.with_list(copy)
 
 
@@ -119,7 +119,7 @@ def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, wh
             "--where: needs document ids, which this dataset does not have. Set `document.id_key`, and run the dataset"
         )
     with tempfile.NamedTemporaryFile("w", prefix="dataprep-retract-", suffix=".jsonl") as file:
-        # include dropped documents, because a changed rule may keep them later
+        # Include dropped documents, because a changed rule may keep them later.
         hashes = dict.fromkeys(row["id"] for row in table.rows(where=where, columns=["id"]) if row["id"] is not None)
         if not hashes:
             raise ConfigError(f"--where matched no document: {where}. Correct the expression")
@@ -148,7 +148,7 @@ def _describe_affected(component: "Dataset", store: "ArtifactStore", artifact: s
     from dataprep_assets.engine.staleness.rebuild import plan_rebuild
     from dataprep_assets.planning.cost import Machine
 
-    # specs are ordered by dependency, so one pass finds all affected artifacts
+    # Specs are ordered by dependency, so one pass finds all affected artifacts.
     affected: list[ArtifactSpec] = []
     for spec in component.specs:
         if spec.name == artifact or any(source in affected for source in spec.inputs):

@@ -99,7 +99,7 @@ def command(
         return max(_print_dry_run(name, as_json=json_) for name in datasets)
     if part.is_limited:
         return _run_part(datasets[0], part)
-    # load all datasets first, so that a mistake in the last one is found before the others are built
+    # Load all datasets first, so that a mistake in the last one is found before the others are built.
     return _run_all(
         [(dataset, read_dataset_lock(dataset.name, lock) if locks else None) for dataset in _open_sound(datasets)]
     )
@@ -112,7 +112,7 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
         failed = [of for of in _find_input_datasets(dataset) if codes.get(of)]
         if failed:
             print_error(f"{dataset.name}: not built, because {' and '.join(failed)} was not built")
-        # a skipped dataset has the exit code of its failed input
+        # A skipped dataset has the exit code of its failed input.
         codes[dataset.name] = (
             codes[failed[0]] if failed else _run_dataset(dataset, lock_, start_time, is_only=len(sound) == 1)
         )
@@ -223,7 +223,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
         locked.begin()
     started, counts_before = time.monotonic(), read_current_counts(component, store)
     if dataset.up_to_date():
-        # a build killed right after publishing leaves its staging folder next to the finished artifact
+        # A build killed right after publishing leaves its staging folder next to the finished artifact.
         remove_leftovers(specs, store)
         print_lines(list(describe_up_to_date(component, store, read_width(sys.stdout))))
     else:
@@ -255,7 +255,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
                 width=width or LAYOUT_COLUMNS,
             ),
             width,
-            # reserve rows for the line that follows
+            # Reserve rows for the line that follows.
             max_rows=MAX_LINES - count_rows(project.describe_browser_command(), width),
         )
     if locked is not None:
@@ -271,7 +271,7 @@ def _print_sections(name: str, sections: Sequence[Section], width: int | None, *
     short_sections = list[Section]()
     for section in sections:
         lines, end = ([shorten_paths(line, root) for line in part] for part in (section.lines, section.end))
-        # note the folder of the paths, because the trainer starts in a different one
+        # Note the folder of the paths, because the trainer starts in a different one.
         if lines[:1] == [TRAINERS] and lines != section.lines:
             lines[0] = f"{TRAINERS.removesuffix(':')} (paths relative to {Path.cwd()}):"
         short_sections.append(Section(lines=lines, end=end))
@@ -297,7 +297,7 @@ def _print_warnings(result: "RunResult") -> None:
 
 def _print_failures(dataset: "OpenDataset", result: "RunResult") -> None:
     """Print each failure once: failed steps with their reasons, and failed blocking checks."""
-    # a failed blocking check is an error, like a failed step
+    # A failed blocking check is an error, like a failed step.
     for line in dict.fromkeys([*dataset.list_complaints(result), *result.failed_checks]):
         print_error(f"  {line}")
 

@@ -76,7 +76,7 @@ def command(
         return 0
     try:
         print(format_summary(component, store, read_width(sys.stdout)))
-        # artifacts after a failed check were not rebuilt, so their numbers may contradict the others
+        # Artifacts after a failed check were not rebuilt, so their numbers may contradict the others.
         if any(check["outcome"] in ("failed", "not_run") for check in list_check_outcomes(component, store)):
             print(
                 f"\nnot finished: some artifacts may be from an earlier run. Run `dataprep status {dataset}` to list "
@@ -113,7 +113,7 @@ def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> 
             product=spec in made_for,
             noun=None if spec.partitions is None else spec.partitions.noun,
         )
-        # an unplanned artifact is shown without location and numbers
+        # An unplanned artifact is shown without location and numbers.
         with suppress(DataprepError):
             artifacts = spec.artifacts(store)
             count = sum(receipt is not None for receipt in store.receipts(artifacts))
@@ -127,7 +127,7 @@ def _to_json(dataset: "OpenDataset", rows: Sequence[_ArtifactRow]) -> dict[str, 
 
     component = dataset.component
     try:
-        # hidden for private data, because the lines contain counts
+        # Hide the lines for private data, because they contain counts.
         lines = [*component.summary(dataset.store), *component.trainer_lines(dataset.store)]
         summary = None if project.get_privacy().closed else [line for line in lines if line]
     except DataprepError:  # the dataset is not finished

@@ -62,7 +62,7 @@ def command(
     )
     with private_files(private or _is_closed(source_place)):
         output = _Output(as_json=json_)
-        # a separate work folder per copy, from which a killed copy resumes
+        # Use a separate work folder per copy, from which a killed copy can resume.
         identity = hashlib.sha256(f"{source_place} {destination_place} {prefix}".encode()).hexdigest()[:16]
         work = project.find_work_folder() / "sync" / identity
         with nullcontext() if dry_run else _lock_alone(work, destination_place):

@@ -55,15 +55,15 @@ def command(
     print("Starting Dagster's UI …", flush=True)
     with open_project.instance():
         pass  # opening the instance limits its pools before the first run
-    # added to the module path, because the project may not be installed
+    # Add the project to the module path, because it may not be installed.
     defs_folder = str(project_paths.defs.parents[project_paths.defs_module.count(".")])
     path = os.pathsep.join([defs_folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"PYTHONPATH": path, "DAGSTER_HOME": str(open_project.home)}
     code = ["-m", project_paths.target_module, "-d", str(project_paths.root), "--location-name", project_paths.location]
-    # one file per port, because only one server can use a port
+    # Use one log file per port, because only one server can use a port.
     log = open_project.home / f"ui-{port}.log"
     print(f"log of Dagster's processes: {log}", flush=True)
-    # gRPC has no password, so the socket is in a folder that only the owner can access
+    # gRPC has no password, so the socket is in a folder that only the owner can access.
     with (
         tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder,
         _start_services(environment, project_paths.root, log) as services,
@@ -104,7 +104,7 @@ def _require_free(host: str, port: int) -> None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as tried:
-            # accept a port that the kernel still reserves for connections of an ended process, as the webserver does
+            # Accept a port that the kernel still reserves for connections of an ended process, as the webserver does.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)
     except OSError as error:
@@ -128,7 +128,7 @@ def _start_services(environment: Mapping[str, str], folder: Path, log: Path) -> 
             pass
         finally:
             services.end()
-    # the terminal shows `^C` on the current line, so start a new one
+    # The terminal shows `^C` on the current line, so start a new one.
     print("\n" * sys.stdout.isatty() + "Stopped the UI", flush=True)
 
 
@@ -136,7 +136,7 @@ class _Services:
     """Child processes that run until the command ends."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path, log: BinaryIO) -> None:
-        # start in the project's folder, because Dagster's commands load the `.env` of their working directory
+        # Start in the project's folder, because Dagster's commands load the `.env` of their working directory.
         self._environment, self._folder, self._log = environment, folder, log
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 

@@ -47,7 +47,7 @@ def command(
 
 def _find_dataset_location(place: str | None) -> str | None:
     """Return the location of a dataset's artifacts if `place` is the dataset's name; otherwise return `place`."""
-    # an existing folder takes precedence over a dataset of the same name
+    # An existing folder takes precedence over a dataset of the same name.
     if place is None or "/" in place or Path(place).exists():
         return place
     if place not in project.list_kinds():
@@ -122,7 +122,7 @@ def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
             own_locations = [location for location in other_locations if location.startswith(folder)]
             other_locations = [location for location in other_locations if location not in own_locations]
             if own_locations and dataset.declaration.verify == "size":
-                # delete first, because this dataset's run compares only sizes and would keep a file with changed bytes
+                # Delete first, because this dataset's run compares only sizes and would keep a file with changed bytes.
                 yield f"Delete {', '.join(own_locations)}, and run `dataprep run {name}`"
             elif own_locations:
                 yield f"Run `dataprep run {name}` to rebuild the damaged artifacts"

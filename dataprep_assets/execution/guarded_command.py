@@ -49,7 +49,7 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # this process handles Ctrl-C in a terminal
+        # This process handles Ctrl-C in a terminal.
         start_new_session=True,
     )
     with guard:

@@ -236,7 +236,7 @@ def run_and_sweep(
             if outcome.reused:
                 reused.add(outcome.partition)
             yield outcome
-        # sweep once for all artifacts, because each sweep lists the staging files of all partitions
+        # Sweep once for all artifacts, because each sweep lists the staging files of all partitions.
         sweep(job.directory for job in jobs if job.partition in reused)
 
 

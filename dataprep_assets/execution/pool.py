@@ -83,7 +83,7 @@ class _TaskSums:
     def close(self, wait: Callable[[Any], object]) -> None:
         """Send the remaining counts and wait for their receipt, because the driver reads the board when a task ends."""
         self._flush()
-        # only the last call is awaited, because an actor handles one caller's messages in order
+        # Only the last call is awaited, because an actor handles one caller's messages in order.
         if self._added is not None:
             wait(self._added)
 
@@ -103,7 +103,7 @@ def _run_in_worker(payload: bytes, settings: Mapping[str, str], board: Any, priv
         with discard_output(private):
             return run_task(task, sums.add, private=private)
     finally:
-        # the board holds only numbers for a log, so its loss must not fail the shard
+        # The board holds only numbers for a log, so its loss must not fail the shard.
         with suppress(ray.exceptions.RayError):
             sums.close(ray.get)
 
@@ -151,7 +151,7 @@ class RayPool:
             quiet = {"log_to_driver": False, "logging_level": "ERROR"}
             try:
                 if self._address is None:
-                    # set a token, because Ray would otherwise store one in the home directory
+                    # Set a token, because Ray would otherwise store one in the home directory.
                     os.environ.setdefault(_TOKEN, secrets.token_hex(32))
                     # "local" starts a new cluster; None would join the one started last on this machine
                     ray.init(address="local", num_cpus=self._count, include_dashboard=False, **quiet)
@@ -166,9 +166,9 @@ class RayPool:
                     f"{ADDRESS}: {advice}: {_extract_last_line(error)}{_describe_remedy(error)}"
                 ) from error
             self._owner = True
-        # use at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand
+        # Use at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand.
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
-        # the actor may run on any node, and restarts empty if that node is lost
+        # The actor may run on any node, and restarts empty if that node is lost.
         self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_CountBoard).remote()
         self._remote = ray.remote(num_cpus=1, max_retries=DEATHS)(_run_in_worker)
         self._dispatch()
@@ -180,7 +180,7 @@ class RayPool:
         self._running.clear()
         self._queue.clear()
         self._ray.kill(self._board)
-        # leave a connection open that other code opened
+        # Leave a connection open that other code opened.
         if self._owner:
             self._ray.shutdown()
 
@@ -236,7 +236,7 @@ class RayPool:
                 yield None
             for reference in ready:
                 yield self._finish_task(reference)
-        # yield the counts that the last tasks sent just before they ended (`_TaskSums.close`)
+        # Yield the counts that the last tasks sent just before they ended (`_TaskSums.close`).
         yield from self._ray.get(self._board.take.remote())
 
     def _finish_task(self, reference: Any) -> FinishedTask:

@@ -58,7 +58,7 @@ class Progress:
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add counts by name: tokens, documents, source_bytes, cpu_ms."""
-        # the workers' progress counts as this process's own, because it waits for them (`bounds`)
+        # The workers' progress counts as this process's own, because it waits for them (`bounds`).
         report_progress()
         for name, value in counts.items():
             self.done[name] = self.done.get(name, 0) + value
@@ -132,7 +132,7 @@ class Progress:
         line = "  ".join(filter(None, [f"{format_share(self.fraction):>6}", self.amount, self.rate]))
         if not self.done["tokens"]:
             return f"{line}  ETA {self.time_left}"
-        # divided by 1,000 for seconds, times 100 for percent
+        # Divided by 1,000 for seconds, times 100 for percent.
         saturation = self.done["cpu_ms"] / 10 / (self.seconds * self.workers)
         documents = count_of(self.done["documents"], "document")
         return f"{line}  {documents}  ETA {self.time_left}  CPU {saturation:.0f}% of {count_of(self.workers, 'worker')}"

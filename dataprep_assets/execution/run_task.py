@@ -146,7 +146,7 @@ def run_task(
         ):
             return "result", task.function(*task.arguments)
     except DataprepError as error:
-        # this project's own messages quote no data
+        # This project's own messages quote no data.
         return "error", error
     except MemoryError:
         return "error", build_memory_error(str(task.id))
@@ -175,14 +175,14 @@ def discard_output(private: bool) -> Iterator[None]:
     if not private:
         yield
         return
-    # redirect the descriptors, because native libraries bypass Python's streams
+    # Redirect the descriptors, because native libraries bypass Python's streams.
     copies, nowhere = {stream: os.dup(stream) for stream in (1, 2)}, os.open(os.devnull, os.O_WRONLY)
     try:
         for stream in copies:
             os.dup2(nowhere, stream)
         yield
     finally:
-        # flush Python's buffers before restoring the streams, because their text would be shown otherwise
+        # Flush Python's buffers before restoring the streams, because their text would be shown otherwise.
         for buffered in (sys.stdout, sys.stderr):
             buffered.flush()
         for stream, copy in copies.items():

@@ -70,7 +70,7 @@ class Watch:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._lock, self._closed = threading.Lock(), threading.Event()
-        # by process id: the watched processes, and why processes were terminated, which `end` fetches
+        # By process id: the watched processes, and the reasons why processes were terminated, which `end` returns.
         self._at_work: dict[int, _WatchedProcess] = {}
         self._exceeded: dict[int, str] = {}
         self._thread: threading.Thread | None = None
@@ -118,7 +118,7 @@ def _explain_end(bounds: Bounds, pid: int, process: _WatchedProcess) -> str | No
     process.start = process.start or start
     if process.start != start:  # the process has ended, and its id belongs to a new one
         return None
-    # count from the first sample after the last progress
+    # Count from the first sample after the last progress.
     process.since = seconds if process.since is None else process.since
     reason = bounds.describe_exceeded_bound(memory, seconds - process.since)
     return reason and (f"{process.where}: {reason}" if process.where else reason)
@@ -165,7 +165,7 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
         return work()
     for reports_each_row in (False, True) if is_retry else (False,):
         board = _Heartbeat()
-        # block signals before the fork, because `_wait_for_end` forwards them to the child from then on
+        # Block signals before the fork, because `_wait_for_end` forwards them to the child from then on.
         old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED_SIGNALS | {signal.SIGCHLD})
         parent = os.getpid()
         if not (pid := os.fork()):
@@ -201,7 +201,7 @@ def _leave_group() -> None:
     terminates the processes that it started.
     """
     os.setpgid(0, 0)
-    # the kernel stops a background group that reads from the terminal, or that writes to it with `tostop`
+    # The kernel stops a background group that reads from the terminal, or that writes to it with `tostop`.
     for number in (signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
 
@@ -213,7 +213,7 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
     interrupted. Signals are forwarded to it. A second Ctrl-C immediately kills it and its group.
     """
     process, count, reason, interrupted, killed = _WatchedProcess(), b"", None, False, False
-    # a shell without job control ignores SIGINT in processes started with `&`
+    # A shell without job control ignores SIGINT in processes started with `&`.
     listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     while True:
         signal_info = signal.sigtimedwait(_FORWARDED_SIGNALS | {signal.SIGCHLD}, _SAMPLE_SECONDS)
@@ -238,8 +238,8 @@ def _forward_signal(signal_number: signal.Signals, pid: int) -> None:
         if signal_number == signal.SIGTSTP:  # on Ctrl-Z stop this process as well, because the shell waits for it
             os.killpg(pid, signal.SIGSTOP)
             try:
-                # use SIGTSTP and not SIGSTOP, because the kernel ignores SIGTSTP in a process that no shell could
-                # continue
+                # Use SIGTSTP and not SIGSTOP, because the kernel ignores SIGTSTP in a process that no shell could
+                # continue.
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal_number})
                 os.kill(os.getpid(), signal_number)
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal_number})

@@ -348,7 +348,7 @@ class LocalArtifacts(ArtifactStore):
         target = staged / name
         target.parent.mkdir(parents=True, exist_ok=True)
         concatenate([self.directory(p.artifact) / p.record.path for p in parts], target)
-        # digest the result instead of the parts, which also verifies the kernel's copy
+        # Digest the result instead of the parts, which also verifies the kernel's copy.
         if verify or len(parts) != 1:
             digest = digest_parts(_read_blocks(target), parts, str(target), on_read)
         else:
@@ -406,7 +406,7 @@ def digest_parts(
     Raises IntegrityError with the part whose bytes differ, or if the number of bytes differs from the parts' total.
     """
     total_digest, source = hashlib.sha256(), iter(blocks)
-    # blocks and parts have different boundaries, so slice the rest of a block without a copy
+    # Blocks and parts have different boundaries, so slice the rest of a block without a copy.
     buffer = memoryview(b"")
     for part in parts:
         digest, remaining = hashlib.sha256(), part.record.bytes
@@ -550,7 +550,7 @@ class ArtifactHandle:
         if remote is not None:
             return RemoteTokens(remote, element)
         path = self.path(name)
-        # an empty file cannot be mapped
+        # An empty file cannot be mapped.
         return np.memmap(path, dtype=element, mode="r") if record.bytes else np.empty(0, element)
 
     def _open_remote(self, name: str) -> RangeReader | None:
@@ -609,7 +609,7 @@ class RemoteTokens:
                 import numpy as np
 
                 return np.empty(0, self.dtype)
-            # request the whole range from the lowest to the highest position, including skipped ids, at once
+            # Request the whole range from the lowest to the highest position, including skipped ids, at once.
             low, high = min(positions[0], positions[-1]), max(positions[0], positions[-1])
             ids = self._read_range(low, high + 1)
             return ids[:: positions.step] if positions.step > 0 else ids[::-1][:: -positions.step]
@@ -630,5 +630,5 @@ class RemoteTokens:
         import numpy as np
 
         size = self.dtype.itemsize
-        # copy the array, because NumPy arrays over bytes are read-only
+        # Copy the array, because NumPy arrays over bytes are read-only.
         return np.frombuffer(self._ranges.read(start * size, stop * size), self.dtype).copy()

@@ -74,7 +74,7 @@ class ObjectRanges:
 
         Raises MissingArtifactError if the artifact was replaced since its receipt was read.
         """
-        # a reader may request data at the end of a file (`_RemoteFile`), but HTTP has no empty range
+        # A reader may request data at the end of a file (`_RemoteFile`), but HTTP has no empty range.
         if start >= stop:
             return b""
         for is_last_try in (False, True):
@@ -194,7 +194,7 @@ class BucketArtifacts(ArtifactStore):
             keys = [info.key for info in self.store.list(f"{artifact}/")]
             if any(key.endswith(f"/{NAME}") and key != receipt for key in keys):
                 raise nested_artifacts_error(self.location(artifact))
-            # delete the receipt first, so that a killed removal leaves nothing that looks finished
+            # Delete the receipt first, so that a killed removal leaves nothing that looks finished.
             self.store.delete(receipt)
             map_all(self.store.delete, [key for key in keys if key != receipt], AT_ONCE)
             self.store.sweep(f"{artifact}/")
@@ -223,7 +223,7 @@ class BucketArtifacts(ArtifactStore):
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
         if not artifacts:
             return []
-        # list once instead of one request per partition
+        # List the bucket once, because a request per partition would be slow.
         prefix = f"{artifacts[0].dataset}/{artifacts[0].name}/"
         version_by_key = {info.key: info.version for info in self.store.list(prefix)}
         return [version_by_key.get(f"{artifact}/{NAME}") for artifact in artifacts]
@@ -237,7 +237,7 @@ class BucketArtifacts(ArtifactStore):
 
         def find_defect(record: FileRecord) -> str:
             info = publication.find_object(receipt, record)
-            # an object with a different size is already a defect, so do not read it
+            # An object with a different size is already a defect, so do not read it.
             if info is not None and verification == "full" and info.bytes == record.bytes:
                 info = self._digests.with_digest(self.store, info)
             return find_object_defect(record, info)
@@ -298,7 +298,7 @@ class BucketArtifacts(ArtifactStore):
             try:
                 return self._copy(artifact, receipt, names)
             except (ConflictError, IntegrityError):
-                # the artifact was replaced while it was read, so its new content is read
+                # The artifact was replaced while it was read, so its new content is read.
                 if self.require(artifact).content == receipt.content:
                     raise
         raise self._replaced_error(artifact)
@@ -309,7 +309,7 @@ class BucketArtifacts(ArtifactStore):
         Raises ConfigError if it does not fit into the budget.
         """
         directory = self.copies.directory(artifact, receipt.content)
-        # hold the copy before the download starts, so that it cannot be evicted meanwhile
+        # Hold the copy before the download starts, so that it cannot be evicted meanwhile.
         weakref.finalize(holder, self.copies.hold(directory))
         return self._copy(artifact, receipt, [name]) / name
 
@@ -400,7 +400,7 @@ class BucketArtifacts(ArtifactStore):
             receipt.content,
         ):
             publication.replace(receipt, data, present_receipt)
-        # settle even if nothing was written, because an unfinished publication may have the same content
+        # Settle even if nothing was written, because an unfinished publication may have the same content.
         publication.settle(receipt)
         for record in receipt.files:
             if record.path in sent_objects:

@@ -206,7 +206,7 @@ class Publication:
         # If a receipt exists, another process has completed the claim, and the artifact may already be a later one.
         if defect and self.store.head(f"{self.artifact}/{NAME}") is None:
             raise IntegrityError(f"{self.location}: {defect}, immediately after it was written. Run again")
-        # this write fails if another process has completed the same claim first
+        # This write fails if another process has completed the same claim first.
         with suppress(ConflictError):
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
 
@@ -230,7 +230,7 @@ class Publication:
             base, _, name = key.removeprefix(areas).partition("/")
             final = f"{self.artifact}/{name}"
             if base != _build_base_id(None):  # a first publication has no predecessor that could still be copying
-                # aborts an older replacement's unfinished multipart copy, which would overwrite this one
+                # Abort an older replacement's unfinished multipart copy, which would overwrite this one.
                 self.store.sweep(final)
             if name not in records or not find_object_defect(
                 records[name], self.find_final(records[name]), certain=True
@@ -260,7 +260,7 @@ class Publication:
     def is_settled(self, receipt: Receipt) -> bool:
         """Return whether this receipt's data are completely copied and no objects remain to be removed."""
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # read the receipt only if objects are staged, which is rare
+        # Read the receipt only if objects are staged, which is rare.
         present_receipt = self.read_present() if staged else None
         own_areas = self._build_areas_prefix(receipt)
         remaining_keys = [
@@ -282,7 +282,7 @@ class Publication:
             except (ConflictError, MissingArtifactError):
                 continue
             try:
-                # keep the version, so that a conditional write replaces exactly the receipt that was read
+                # Keep the version, so that a conditional write replaces exactly the receipt that was read.
                 return PresentReceipt(info.version, parse_receipt(data, f"{self.location}/{NAME}"))
             except IntegrityError:
                 return PresentReceipt(info.version, None)
@@ -306,7 +306,7 @@ class Publication:
         areas = self._build_areas_prefix(receipt)
         for info in self.store.list(areas):
             if info.key.removeprefix(areas).partition("/")[2] == record.path:
-                # request the object itself, because listings may lack digests (S3's do)
+                # Request the object itself, because listings may lack digests (S3's do).
                 return self.store.head(info.key) or final
         return final
 

@@ -102,7 +102,7 @@ class Ledger:
     @classmethod
     def total(cls, ledgers: Iterable["Ledger"]) -> "Ledger":
         """Return the sum of many ledgers; an empty ledger if there are none."""
-        # build a list, because each field iterates over all ledgers and the caller may pass a generator
+        # Build a list, because each field iterates over all ledgers and the caller may pass a generator.
         all_ledgers = list(ledgers)
         drops: Counter[str] = Counter()
         for ledger in all_ledgers:
@@ -243,16 +243,16 @@ def read_receipt(directory: Path) -> Receipt | None:
     try:
         return _read_receipt(path)
     except FileNotFoundError:
-        # reading follows a link, so a broken link also raises FileNotFoundError
+        # Reading follows a link, so a broken link also raises FileNotFoundError.
         if not os.path.islink(path):
             return None
         raise IntegrityError(f"{path}: is a broken link. Rebuild the artifact") from None
     except OSError as error:
-        # a bad sector damages only this artifact, which is rebuilt, so it must not fail the run
+        # A bad sector damages only this artifact, which is rebuilt, so it must not fail the run.
         if error.errno == errno.EIO:
             raise IntegrityError(f"{path}: cannot be read: {error.strerror}. Rebuild the artifact") from None
-        # these are the errors of `open_regular` for links and other special files, and of the kernel for sockets; any
-        # other error does not concern the receipt
+        # These are the errors of `open_regular` for links and other special files, and of the kernel for sockets; any
+        # other error does not concern the receipt.
         if error.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
             raise
         kind = "a link, a folder, a FIFO or a socket"
@@ -262,7 +262,7 @@ def read_receipt(directory: Path) -> Receipt | None:
 @cache_by_file
 def _read_receipt(path: str) -> Receipt:
     with open(path, "rb", opener=open_regular) as file:
-        # one byte above the maximum is enough to detect an oversized file
+        # One byte above the maximum is enough to detect an oversized file.
         return parse_receipt(file.read(_LARGEST + 1), path)
 
 
@@ -270,7 +270,7 @@ def parse_receipt(data: bytes, location: str) -> Receipt:
     """Return the receipt in the bytes of a file; raise IntegrityError with `location` if they are not a receipt."""
     try:
         value = parse_json(data, _LARGEST)
-        # the receipt's digest covers all other fields, including `content`
+        # The receipt's digest covers all other fields, including `content`.
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")
         value["files"] = tuple(_parse_file_record(f) for f in value["files"])
@@ -287,7 +287,7 @@ def parse_receipt(data: bytes, location: str) -> Receipt:
             f"{location}: receipt schema {receipt.schema_version} is not supported; this version reads "
             f"{SCHEMA_VERSION}. Use the version of dataprep-assets that wrote the receipt, or rebuild the artifact"
         )
-    # compare the content first for a more specific message, because the digest also changes with the file list
+    # Compare the content first for a more specific message, because the digest also changes with the file list.
     if receipt.content != content:
         raise IntegrityError(
             f"{location}: the receipt's file list was changed (content {receipt.content} instead of {content}). "
@@ -322,7 +322,7 @@ def _require_types(receipt: Receipt) -> None:
     if ledger is not None:
         values = {field.name: getattr(ledger, field.name) for field in fields(ledger)}
         objects["ledger.dropped"] = drops = values.pop("dropped")
-        # an empty stream has no range of ids
+        # An empty stream has no range of ids.
         values = {
             name: value for name, value in values.items() if value is not None or name not in ("min_id", "max_id")
         }
@@ -353,7 +353,7 @@ def find_damage(directory: Path, receipt: Receipt, verification: Verification = 
     a defect, because readers would take it for part of the artifact. So are special files and files of other owners.
     """
     defects, statuses = [], _list_contents(directory)
-    # accept no other owners, because they could change a file after it was verified
+    # Accept no other owners, because they could change a file after it was verified.
     owners = {statuses.pop("").st_uid, os.geteuid(), 0}
     folders = {str(parent) for record in receipt.files for parent in PurePosixPath(record.path).parents}
     for record in receipt.files:

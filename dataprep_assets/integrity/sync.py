@@ -139,7 +139,7 @@ class Sync:
                 self._write_to_journal(item, digest)
                 if progress is not None:
                     progress(item)
-            # look up skipped objects as well, because the manifest records each object's current version
+            # Look up skipped objects as well, because the manifest records each object's current version.
             info = self.destination.head(item.key)
             if info is None or info.bytes != item.bytes or (digest and info.sha256 not in (None, digest)):
                 raise IntegrityError(
@@ -153,7 +153,7 @@ class Sync:
                 "version": info.version,
             }
         self._write_manifest(plan, synced_objects)
-        # remove the journal after the manifest is written, because until then only the journal has the digests
+        # Remove the journal after the manifest is written, because until then only the journal has the digests.
         shutil.rmtree(self.work, ignore_errors=True)
         return len(plan.todo)
 
@@ -189,7 +189,7 @@ class Sync:
         elif old_info.bytes != info.bytes:
             action, reason = "replace", f"{count_of(old_info.bytes, 'byte')} at the destination"
         else:
-            # request the object itself, because listings may lack digests (S3's do)
+            # Request the object itself, because listings may lack digests (S3's do).
             source = info if sha256 else self.source.head(info.key) or info
             sha256 = sha256 or source.sha256
             target_info = self.destination.head(info.key) or old_info
@@ -200,14 +200,14 @@ class Sync:
         self, source: ObjectInfo, target_info: ObjectInfo, sha256: str | None, known_objects: Mapping[str, Any]
     ) -> tuple[Action, str | None, str]:
         """Return the action for two objects of the same size, with the digest and the reason."""
-        # an earlier sync's manifest is valid only for the versions that it recorded
+        # An earlier sync's manifest is valid only for the versions that it recorded.
         if sha256 is None and known_objects.get("source_version") == source.version:
             sha256 = known_objects.get("sha256")
         target_sha256 = target_info.sha256 or (
             known_objects.get("sha256") if known_objects.get("version") == target_info.version else None
         )
         if sha256 is None or target_sha256 is None:
-            # if both servers have a digest of the same kind, neither object needs to be read
+            # If both servers have a digest of the same kind, neither object needs to be read.
             for name in ("md5", "crc32c"):
                 source_value, target_value = getattr(source, name), getattr(target_info, name)
                 if None not in (source_value, target_value):
@@ -247,7 +247,7 @@ class Sync:
     def _copy_on_server(self, item: SyncItem) -> str | None:
         assert self.server is not None
         store, source_prefix, destination_prefix = self.server
-        # check the source before the copy, because the server copies the current version, not the planned one
+        # Check the source before the copy, because the server copies the current version, not the planned one.
         source_info = self._require_planned_item(item, self.source.head(item.key))
         info = store.copy(f"{source_prefix}{item.key}", f"{destination_prefix}{item.key}")
         for name in ("sha256", "md5", "crc32c"):
@@ -272,7 +272,7 @@ class Sync:
 
     def _copy_in_pieces(self, item: SyncItem, on_moved: Progress | None) -> str:
         """Copy a big object in pieces. Pieces that a killed sync uploaded are read again, but not uploaded again."""
-        # include the version in the name, so that pieces of different versions are never composed
+        # Include the version in the name, so that pieces of different versions are never composed.
         area = f"{PIECES}{hashlib.sha256(f'{item.key} {item.version}'.encode()).hexdigest()[:32]}/"
         total_digest, pieces, path = hashlib.sha256(), [], self.work / "piece"
         for number, start in enumerate(range(0, item.bytes, self.piece_bytes)):

@@ -217,7 +217,7 @@ def _find_contradictions(receipt: Receipt) -> Iterator[str]:
         name: {digest} for name, digest in receipt.recipe.get("sources", {}).items()
     }
     for name, content in _list_upstream(receipt).items():
-        # inputs are named only by partition, so different upstream artifacts may have the same name
+        # Inputs are named only by partition, so different upstream artifacts may have the same name.
         expected_digests.setdefault(name.partition("/")[2], set()).add(content)
     for name, digest in receipt.inputs.items():
         if name in expected_digests and digest not in expected_digests[name]:
@@ -269,11 +269,11 @@ class _Folder(_Tree):
 
     def artifacts(self) -> Iterator[PurePosixPath]:
         for folder, folders, names in os.walk(self.root):
-            # a folder with the receipt's name is damage to report, not a location without an artifact
+            # A folder with the receipt's name is damage to report, not a location without an artifact.
             if NAME in names or NAME in folders:
                 yield PurePosixPath(folder)
             folders[:] = sorted(f for f in folders if f not in (STAGING, NAME) and not f.startswith(".aside-"))
-            # report links to folders, because `os.walk` does not follow them and would silently skip an artifact
+            # Report links to folders, because `os.walk` does not follow them and would silently skip an artifact.
             yield from (PurePosixPath(folder, f) for f in folders if os.path.islink(os.path.join(folder, f)))
 
     def strays(self) -> Iterator[PurePosixPath]:
@@ -292,7 +292,7 @@ class _Folder(_Tree):
         return str(path)
 
     def receipt(self, path: PurePosixPath) -> Receipt | None:
-        # only the root may be a link, because the user named it explicitly
+        # Only the root may be a link, because the user named it explicitly.
         if path != PurePosixPath(self.root) and Path(path).is_symlink():
             raise IntegrityError(
                 f"{path}: is a link to a folder, whose files do not belong to the artifact. Verify that folder "
@@ -315,7 +315,7 @@ class _Bucket(_Tree):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # list once for all artifacts; each prefix is then a slice of the sorted keys (`_list_keys_below`)
+        # List once for all artifacts; each prefix is then a slice of the sorted keys (`_list_keys_below`).
         self._objects = {info.key: info for info in store.list()}
         self._keys = sorted(self._objects)
 
@@ -360,7 +360,7 @@ class _Bucket(_Tree):
         listed_keys = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
         for key in relative_path:
             name = PurePosixPath(key).relative_to(path)
-            # staged objects are not part of the artifact, at least not yet
+            # Staged objects are not part of the artifact, at least not yet.
             if key not in listed_keys and STAGING not in name.parts:
                 defects.append(f"{name}: not in the receipt")
         return defects

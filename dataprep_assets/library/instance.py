@@ -27,7 +27,7 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     Raises ConfigError if the folder cannot be created, or if its settings are invalid or name a database that cannot be
     opened.
     """
-    # write a run's planned materializations in one batch, because it may have many partitions
+    # Write a run's planned materializations in one batch, because it may have many partitions.
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
     logging.getLogger("dagster").setLevel(logging.ERROR)
     warnings.simplefilter("ignore", dg.BetaWarning)
@@ -59,7 +59,7 @@ def _open_configured(settings: Path) -> dg.DagsterInstance:
         line, problem = locate_yaml_error(error, settings.read_text(encoding="utf-8", errors="replace"))
         raise ConfigError(f"{settings}:{line}: invalid YAML: {problem}") from error
     except Exception as error:  # the database driver may raise any error for a damaged or unreachable database
-        # remove Dagster's list of accepted values, and the statement that SQLAlchemy sent
+        # Remove Dagster's list of accepted values, and the statement that SQLAlchemy sent.
         reason = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
         raise ConfigError(f"{settings}: Dagster cannot open its instance: {reason:.300}") from error
 

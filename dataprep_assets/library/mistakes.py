@@ -45,7 +45,7 @@ class Mistake:
 
     def __str__(self) -> str:
         location = f":{self.line}" if self.line else ""
-        # printed unchanged, because small counts are already removed
+        # Do not shorten or hide the sentence, because small counts were already removed from it.
         return f"{self.file}{location}: {self.sentence}"
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Mistake:
 def require_sound_environment() -> None:
     """Raise ConfigError if the locale, or a variable that controls execution, is invalid."""
     if (encoding := sys.getfilesystemencoding()) != "utf-8":
-        # refuse, because manifests contain file names, which must not depend on the machine that reads them
+        # Refuse, because manifests contain file names, which must not depend on the machine that reads them.
         raise ConfigError(
             f"LC_ALL, LC_CTYPE or LANG: file names are decoded as {encoding}, not UTF-8. Set LC_ALL=C.UTF-8, and "
             "unset PYTHONUTF8 and PYTHONCOERCECLOCALE"
@@ -78,7 +78,7 @@ def _parse_mistakes(text: str, path: Path) -> list[Mistake]:
     """Return a mistake per line of a loading error. A line usually begins with its location."""
     mistakes: list[Mistake] = []
     for line in text.splitlines():
-        # the path's pattern allows spaces, because an absolute path may contain some
+        # The path's pattern allows spaces, because an absolute path may contain some.
         if (place := re.match(r"(/.+?|\S+?)(?::(\d+))?: (.+)", line)) and Path(place[1]).is_file():
             number = int(place[2]) if place[2] else None
             mistakes.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))
@@ -107,15 +107,15 @@ def find_dataset_mistakes(
         *(component.trial_remarks() if tried else ()),
     )
     (document, *_) = read_documents(path)
-    # leave out hints for keys with a certain mistake
+    # Leave out hints for keys with a certain mistake.
     wrong_keys = {remark.keys for remark in remarks if not remark.hint}
     privacy = load_privacy(component.declaration, component.store(project.storage))
-    # remove duplicates, e.g., a mistake found by looking for a function and again by calling it
+    # Remove duplicates, e.g., a mistake found by looking for a function and again by calling it.
     mistakes = dict.fromkeys(
         Mistake(
             file=path,
             line=document.find_line(remark.keys),
-            # a mistake quotes only the declaration, but other remarks may quote the source
+            # A mistake quotes only the declaration, but other remarks may quote the source.
             sentence=privacy.public_text(remark.sentence, f"{'.'.join(map(str, remark.keys))}: look at the source")
             if remark.hint or remark.of_source
             else remark.sentence,
@@ -157,7 +157,7 @@ def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterato
     if not existing_folder.is_dir():
         yield Remark(keys=("storage",), sentence=f"{begins}must be a folder, but {existing_folder} is a file")
         return
-    # check the dataset's folders now, because a run would reach them only after hours of work on others
+    # Check the dataset's folders now, because a run would reach them only after hours of work on others.
     dataset = place.root / component.declaration.dataset
     folders = [dataset, *sorted(dataset.iterdir())] if dataset.is_dir() and os.access(dataset, os.R_OK) else [dataset]
     for folder in (existing_folder, *(folder for folder in folders if folder.is_dir())):

@@ -153,7 +153,7 @@ class OpenProject:
         from dataprep_assets.declarations import open_declarations
         from dataprep_assets.sources.upstream import set_provider
 
-        # set for the whole process, so the project used last provides the materializations
+        # The provider is set for the whole process, so the project that was used last provides the materializations.
         set_provider(self._read_upstream, lambda: str(self.home))
         return open_declarations(self.project)
 

@@ -33,7 +33,7 @@ from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncod
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-# Since version 2, text never becomes a special token, whatever the model.
+# Since version 2, text never becomes a special token, regardless of the tokenizer's model.
 STREAM_VERSION = 3
 """Part of every downstream key. Increase it if a change to `part_encoder` can change a byte of the stream."""
 

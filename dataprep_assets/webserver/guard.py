@@ -53,14 +53,14 @@ def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | Non
     reads = scope["type"] == "http" and method in ("GET", "HEAD")
     if reads and path in _INFORMATION:
         return None
-    # refuse duplicates, because the server behind the guard could use a different one
+    # Refuse duplicates, because the server behind the guard could use a different one.
     if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
         return "a header that must be unique occurs twice."
     host = _first_value(headers, "host").lower()
     if host not in hosts and _remove_port(host) not in hosts:
         return f"unknown host name {host!r:.80}. If it is a name of this server, add it to {HOSTS}."
     origin = _first_value(headers, "origin").lower()
-    # also refuse `null`, which has no host, and which a sandboxed frame or a file sends
+    # Also refuse `null`, which has no host, and which a sandboxed frame or a file sends.
     if origin and urlsplit(origin).netloc != host:
         return "the request comes from a different origin."
     if not (_is_of_this_site(headers) or (reads and _is_page_request(headers) and not _is_graphql(path))):
@@ -77,7 +77,7 @@ def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | Non
 def _parse_headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
     values_by_name: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
-        # decode as latin-1, which can decode any byte
+        # Decode as latin-1, which can decode any byte.
         values_by_name.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
     return values_by_name
 
@@ -112,7 +112,7 @@ def _is_page_request(headers: Mapping[str, Sequence[str]]) -> bool:
 def _describe_unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
     kind = _first_value(headers, "content-type").partition(";")[0].strip().lower()
     empty = _first_value(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
-    # without a preflight request, a page can also send content without a type, such as a `Blob`
+    # Without a preflight request, a page can also send content without a type, such as a `Blob`.
     if kind in _WITHOUT_PREFLIGHT or (not kind and not empty):
         return "the content type must be `application/json`."
     return None

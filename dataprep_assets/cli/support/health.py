@@ -60,7 +60,7 @@ class Health:
         """Return a sentence per daemon that reports errors or has lost its heartbeat."""
         was_healthy_before = set(self._was_healthy)
         self._was_healthy |= {status["daemonType"] for status in statuses if status["healthy"]}
-        # error messages are left out, because a sensor's message may quote a row
+        # Error messages are left out, because a sensor's message may quote a row.
         return [
             f"the daemon {status['daemonType']} "
             + ("reports errors" if status["lastHeartbeatErrors"] else "does not respond")
@@ -73,7 +73,7 @@ class Health:
         """Return the data of a GraphQL query; raise OSError, HTTPException or ValueError if there are none."""
         connection = HTTPConnection(self._host, self._port, timeout=_SECONDS)
         try:
-            # the webserver's guard accepts the host `localhost` at every address
+            # The webserver's guard accepts the host `localhost` at every address.
             headers = {"Content-Type": "application/json", "Host": "localhost"}
             connection.request("POST", "/graphql", json.dumps({"query": query}), headers)
             response = connection.getresponse()

@@ -39,7 +39,7 @@ def use_project(folder: Path) -> None:
     current_project.cache_clear()
 
 
-# folders given as `--project`; the last one applies
+# Folders passed as `--project`; the last one applies.
 _chosen: list[str] = []
 
 
@@ -86,7 +86,7 @@ def find_work_folder() -> Path:
     try:
         return choose_cache(current_project().root)[0]
     except ConfigError:
-        # a project that is named explicitly must be valid; otherwise commands such as `sync` need no project
+        # A project that is named explicitly must be valid; otherwise commands such as `sync` need no project.
         if os.environ.get(VARIABLE) or _chosen:
             raise
         user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets"
@@ -148,12 +148,12 @@ class _Command:
 
     def take(self, declaration: "DatasetDeclaration") -> None:
         self.closed.enter_context(private_files(declaration.sensitive))
-        # covers all loaded datasets, because an error or log line may be about any of them
+        # Keep the strictest privacy of all loaded datasets, because an error or log line may be about any of them.
         if declaration.sensitive:
             self.privacy = self.privacy.choose_stricter(load_privacy(declaration, declaration.store(open_storage())))
 
 
-# the running command is last; empty if functions are called outside of a command
+# Stack of running commands, the current one last; empty if functions are called outside of a command.
 _running: list[_Command] = []
 
 

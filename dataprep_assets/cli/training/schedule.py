@@ -51,7 +51,7 @@ def command(
             f"{dataset} is a {component.component}, which has no training steps. Name a TrainingSchedule that reads it"
         )
     declaration, store = component.declaration, component.store(project.open_storage())
-    # load the sources, because a private source makes this command's output private
+    # Load the sources, because a private source makes this command's output private.
     for source in declaration.sources:
         if source.dataset in project.load_declarations().files:
             project.use_dataset(source.dataset)

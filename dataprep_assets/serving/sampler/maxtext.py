@@ -69,7 +69,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
     """
     import tensorflow as tf
 
-    def six(row: Mapping[str, Any]) -> dict[str, Any]:
+    def build_columns(row: Mapping[str, Any]) -> dict[str, Any]:
         columns = {name: tf.cast(row[name], tf.int32) for name in COLUMNS}
         if TARGETS in row:
             return columns | {TARGETS: tf.cast(row[TARGETS], tf.int32)}
@@ -80,7 +80,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
     if seed is not None:
         rows = rows.shuffle(_SHUFFLE_BUFFER, seed=seed)
     # `deterministic` keeps the order of rows that are mapped in parallel.
-    rows = rows.repeat(epochs).map(six, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    rows = rows.repeat(epochs).map(build_columns, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return rows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
