@@ -96,7 +96,7 @@ def report_position(label: str, row: int, byte: int = -1) -> None:
 
 
 def report_activity(activity: str) -> None:
-    """Report work that has no rows; costs as much as `report_position`."""
+    """Report work that has no rows. A call costs as much as a call of `report_position`."""
     if _Report.send is not None:
         _Report.where, _Report.when = activity, time.monotonic()
         _Report.send(activity)

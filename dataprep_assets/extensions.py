@@ -59,7 +59,7 @@ class Extension:
         return self.package == _OWN
 
     def get_sibling(self, module: str, attribute: str) -> "Extension":
-        """Return an object in another module of the same folder."""
+        """Return the extension for an object in another module of the same folder."""
         return replace(self, module=f"{self.module.rpartition('.')[0]}.{module}", attribute=attribute)
 
     def load(self) -> Any:

@@ -27,7 +27,7 @@ def values_at(rows: Iterable[Mapping[str, Any]], path: str) -> list[Any]:
 
 
 def find_siblings(rows: Sequence[Any], path: str) -> tuple[str, list[str]]:
-    """Return the object in which a path that no row has ends, and the object's fields in any row.
+    """Return the innermost existing object on a path that no row has, and the object's fields in any row.
 
     The object is "" for the row itself. For `a.b.c`, rows with an object `a` that has a field `x` give `a` and `x`.
     """

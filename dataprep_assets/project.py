@@ -158,7 +158,7 @@ class Project:
     def load_environment(self) -> list[str]:
         """Set the variables of the project's `.env` in this process; return the names whose value was overwritten.
 
-        They override existing variables, as in Dagster's commands.
+        The variables of the file override existing ones, as in Dagster's commands.
 
         Raises ConfigError, which names the line, if the file cannot be read or a line is not `NAME=value`.
         """

@@ -45,7 +45,7 @@ def read_width(stream: TextIO) -> int | None:
 
 
 def wrap_line(line: str, width: int | None) -> list[str]:
-    """Return a line as rows of at most `width` columns, broken at spaces; None for one row.
+    """Return a line as rows of at most `width` columns, broken at spaces; a `width` of None gives a single row.
 
     Further rows are indented below the last column of a table row, or else by four spaces more than the line. A short
     command in backquotes is not broken. A longer word, such as a path, gets its own row and overflows it.
@@ -156,7 +156,7 @@ def shorten_sections(
 
 
 def shorten_paths(text: str, root: Path) -> str:
-    """Return a text with the paths in the working directory, or in the project that encloses it, relative to it.
+    """Return a text in which paths below the working directory, or below its project, are relative paths.
 
     Args:
         text: A line with any number of absolute paths.

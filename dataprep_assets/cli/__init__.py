@@ -147,7 +147,7 @@ def _set_global_options(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line, run one command, return its exit code. Errors are a few lines, without a traceback."""
+    """Parse the command line, run one command, and return its exit code. Errors are printed without a traceback."""
     # Imports create a million permanent objects. Garbage collection of these would take a tenth of a short command's
     # time, and another seventh at exit.
     gc.set_threshold(400_000, 20, 20)

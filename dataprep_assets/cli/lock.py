@@ -124,7 +124,7 @@ class LockedBuild:
 
 
 def raise_for_drifts(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
-    """Print each reason once with the affected artifacts; raise DriftError if there is any.
+    """Print each reason once with the affected artifacts; raise DriftError if there are any differences.
 
     Args:
         lock: The lock, whose dataset the error names.

@@ -29,7 +29,7 @@ _KEPT_BYTES = 8192
 
 
 def main() -> None:
-    """Run the requested command, and answer how it ended."""
+    """Run the requested command and report how it ended."""
     request = json.loads(_read_line(0))
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -224,7 +224,7 @@ class RayPool:
             ] = task
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Yield counts and ends of tasks, and None at every tick without any, until no task is outstanding.
+        """Yield the counts and ends of tasks until no task is outstanding; yield None at each tick without an event.
 
         Tasks may be submitted while iterating. Raises WorkerDiedError if a task's workers died `DEATHS` + 1 times.
         """

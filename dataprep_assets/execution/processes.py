@@ -307,7 +307,7 @@ class WorkerPool:
             self._busy[worker.channel] = (worker, task)
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Yield counts and ends of tasks, and None at every tick without any, until no task is outstanding.
+        """Yield the counts and ends of tasks until no task is outstanding; yield None at each tick without an event.
 
         Tasks may be submitted while iterating. A task whose worker ends without an answer is retried by another worker.
         Raises WorkerDiedError if that happened `DEATHS` + 1 times.

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from dataprep_assets.bounds import report_to
 from dataprep_assets.errors import DataprepError, build_memory_error
-from dataprep_assets.integrity.commit import refusal_error
+from dataprep_assets.integrity.commit import translate_os_error
 from dataprep_assets.stores.files import private_files
 
 # A task has a typed id, reports counts while it runs, and returns a result.
@@ -83,7 +83,7 @@ class Pool(Protocol):
         """Remove queued tasks whose ids match `is_cancelled`, and return their ids; running tasks continue."""
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Yield counts and ends of tasks, and None at a tick without any, until no task is outstanding.
+        """Yield the counts and ends of tasks until no task is outstanding; yield None at each tick without an event.
 
         A task whose worker ends without an answer is retried up to `DEATHS` times. The next death raises
         WorkerDiedError, which names the task.
@@ -153,7 +153,7 @@ def run_task(
     except OSError as error:
         if private:  # the system's message and the file name may contain private data
             error = OSError(error.errno, os.strerror(error.errno)) if error.errno else OSError(type(error).__name__)
-        return "error", DataprepError(f"{task.id}: {refusal_error(error, Path.cwd())}")
+        return "error", DataprepError(f"{task.id}: {translate_os_error(error, Path.cwd())}")
     except Exception as error:  # report a bug or an unexpected library error instead of terminating the worker
         frame = traceback.extract_tb(error.__traceback__)[-1]
         code = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"

@@ -65,7 +65,7 @@ class _WatchedProcess:
 
 
 class Watch:
-    """Watch over running processes from a separate thread, which ends with `close`."""
+    """Watcher of running processes in a separate thread, which ends with `close`."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
@@ -91,7 +91,7 @@ class Watch:
             process.where, process.since = position or process.where, None
 
     def end(self, pid: int) -> str | None:
-        """Stop watching a process; if it was terminated, return its position, its usage and the exceeded limit."""
+        """Stop watching a process. If it was terminated, return its position, its usage and the exceeded limit."""
         with self._lock:
             self._at_work.pop(pid, None)
             return self._exceeded.pop(pid, None)

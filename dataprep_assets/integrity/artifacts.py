@@ -90,7 +90,7 @@ class RangeReader(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         ...
 
     def read(self, start: int, stop: int) -> bytes:
@@ -132,7 +132,10 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def receipt(self, artifact: Artifact) -> Receipt | None:
-        """Return the receipt of a finished artifact; None if it does not exist. Raises IntegrityError if damaged."""
+        """Return the receipt of a finished artifact; None if it does not exist.
+
+        Raises IntegrityError if it is damaged.
+        """
 
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
         """Return the receipts of many artifacts, in order."""
@@ -200,14 +203,14 @@ class ArtifactStore(ABC):
     def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
         """Make an artifact that was committed to its directory visible to all readers, its receipt last.
 
-        `joined` has, by name, the files that `join` described and that are not in the directory.
+        `joined` maps names to the files that `join` described and that are not in the directory.
         """
 
     @abstractmethod
     def remove(self, artifact: Artifact) -> bool:
         """Remove an artifact, its receipt first. Returns False, and does nothing, if it is being built.
 
-        Can be killed at any moment: the remaining files do not count as finished, and the next call removes them.
+        It can be killed at any moment: the remaining files do not count as finished, and the next call removes them.
         Raises IntegrityError if other artifacts are stored below this one.
         """
 
@@ -308,7 +311,7 @@ class LocalArtifacts(ArtifactStore):
         with hold_alone(directory) as is_locked:
             if is_locked:
                 if any(path.parent != directory for path in directory.rglob(NAME)):
-                    raise nested_artifacts_error(self.location(artifact))
+                    raise build_nested_artifacts_error(self.location(artifact))
                 remove_directory(directory, NAME)
             return is_locked
 
@@ -391,7 +394,7 @@ def require_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Rec
     raise IntegrityError(f"{location}/{NAME}: belongs to {owner}. Rebuild {artifact}")
 
 
-def nested_artifacts_error(location: str) -> IntegrityError:
+def build_nested_artifacts_error(location: str) -> IntegrityError:
     """Return the error for an artifact that cannot be removed because other artifacts are below it."""
     return IntegrityError(f"{location}: contains other artifacts. Remove those artifacts one by one")
 

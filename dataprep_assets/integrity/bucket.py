@@ -26,8 +26,8 @@ from dataprep_assets.integrity.artifacts import (
     ArtifactStore,
     FileRef,
     JoinedFile,
+    build_nested_artifacts_error,
     digest_parts,
-    nested_artifacts_error,
     require_artifact,
 )
 from dataprep_assets.integrity.commit import hold_alone, list_leftovers, remove_directory, write_atomically
@@ -66,7 +66,7 @@ class ObjectRanges:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return self._receipt.file(self._name).bytes
 
     def read(self, start: int, stop: int) -> bytes:
@@ -153,7 +153,7 @@ class BucketArtifacts(ArtifactStore):
 
     @property
     def store(self) -> Store:
-        """The bucket."""
+        """Store of the bucket, opened once per process."""
         return _open_once(self.open_store)
 
     @property
@@ -193,7 +193,7 @@ class BucketArtifacts(ArtifactStore):
             receipt = f"{artifact}/{NAME}"
             keys = [info.key for info in self.store.list(f"{artifact}/")]
             if any(key.endswith(f"/{NAME}") and key != receipt for key in keys):
-                raise nested_artifacts_error(self.location(artifact))
+                raise build_nested_artifacts_error(self.location(artifact))
             # Delete the receipt first, so that a killed removal leaves nothing that looks finished.
             self.store.delete(receipt)
             map_all(self.store.delete, [key for key in keys if key != receipt], AT_ONCE)
@@ -245,10 +245,10 @@ class BucketArtifacts(ArtifactStore):
         return [sentence for sentence in map_all(find_defect, receipt.files, AT_ONCE) if sentence]
 
     def find_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
-        """Return the current receipt as for a folder, after completing interrupted publications.
+        """Return the current receipt, as `ArtifactStore.find_current` does, after completing interrupted publications.
 
-        An artifact that was built here is published. A publication that was already decided is completed, whichever
-        machine started it.
+        An artifact that was built here is published. A publication that was already decided is completed, regardless of
+        the machine that started it.
         """
         if self.must_rebuild(artifact):
             return None
@@ -301,7 +301,7 @@ class BucketArtifacts(ArtifactStore):
                 # The artifact was replaced while it was read, so its new content is read.
                 if self.require(artifact).content == receipt.content:
                     raise
-        raise self._replaced_error(artifact)
+        raise self._build_replaced_error(artifact)
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         """Return a local copy of a file, which is not evicted while `holder` lives.
@@ -350,7 +350,7 @@ class BucketArtifacts(ArtifactStore):
             info = publication.find_object(receipt, record)
             now = self.receipt(artifact)
             if now is None or now.content != receipt.content:
-                raise self._replaced_error(artifact)
+                raise self._build_replaced_error(artifact)
             # Receipts are replaced before any object under a final key, so this object belongs to the receipt.
             if info is not None and not find_object_defect(record, info):
                 return info
@@ -478,7 +478,7 @@ class BucketArtifacts(ArtifactStore):
                 )
         self._digests.remember(final, record.sha256)
 
-    def _replaced_error(self, artifact: Artifact) -> MissingArtifactError:
+    def _build_replaced_error(self, artifact: Artifact) -> MissingArtifactError:
         return MissingArtifactError(
             f"{self.location(artifact)}: replaced or removed while it was being read. Load the artifact again"
         )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Errors for a disk that is full or not writable.
 #
-# Entry points: `convert_disk_errors`, `refusal_error`.
+# Entry points: `convert_disk_errors`, `translate_os_error`.
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -50,10 +50,10 @@ def convert_disk_errors(folder: Path, needed: int | None = None) -> Iterator[Non
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        raise refusal_error(error, folder, needed) from error
+        raise translate_os_error(error, folder, needed) from error
 
 
-def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> DataprepError:
+def translate_os_error(error: OSError, folder: Path, needed: int | None = None) -> DataprepError:
     """Return the project's error for an error of the operating system, with a remedy.
 
     Args:

@@ -51,7 +51,7 @@ _CLAIM = "publishing.json"
 
 
 def find_object_defect(record: FileRecord, info: ObjectInfo | None, *, certain: bool = False) -> str:
-    """Return the defect of the object `info` of a file, or "".
+    """Return the defect of the object `info` of a file; `""` if it has none.
 
     With `certain`, an object whose digest is unknown to the store counts as a defect.
     """
@@ -88,7 +88,7 @@ def _build_base_id(present: PresentReceipt | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """One artifact in the bucket `store`; `location` is its URL, for messages."""
+    """Publication of one artifact in the bucket `store`; `location` is its URL, for messages."""
 
     store: Store
     artifact: Artifact
@@ -157,7 +157,7 @@ class Publication:
                 self.settle(present_receipt.receipt)
                 present_receipt = self.read_present()
             return present_receipt, broken if present_receipt is None else None
-        raise self.lost_race_error()
+        raise self.build_lost_race_error()
 
     def _complete_claimed(self, data: bytes) -> bool:
         """Complete the publication of another run; return False if this is impossible."""
@@ -187,13 +187,13 @@ class Publication:
             present_receipt = self.read_present()
             # A run with the same content is not a rival, because both write the same bytes under the same keys.
             if claimed_content != receipt.content if present_receipt is None else not present_receipt.has(receipt):
-                raise self.lost_race_error() from error
+                raise self.build_lost_race_error() from error
         else:
             # Claims are removed after the receipt is written, so a claim that was written after the receipt is void.
             present_receipt = self.read_present()
             if present_receipt is not None and not present_receipt.has(receipt):
                 self.store.delete(key)
-                raise self.lost_race_error()
+                raise self.build_lost_race_error()
 
     def complete(self, receipt: Receipt, data: bytes) -> None:
         """Copy the claimed data to their final keys and write the receipt `data`. Safe for concurrent processes.
@@ -220,7 +220,7 @@ class Publication:
         except ConflictError as error:
             now = self.read_present()
             if now is None or not now.has(receipt):
-                raise self.lost_race_error() from error
+                raise self.build_lost_race_error() from error
 
     def _move(self, receipt: Receipt, staged: Sequence[str]) -> list[str]:
         """Copy staged objects to their final keys; return the keys that can now be removed."""
@@ -286,7 +286,7 @@ class Publication:
                 return PresentReceipt(info.version, parse_receipt(data, f"{self.location}/{NAME}"))
             except IntegrityError:
                 return PresentReceipt(info.version, None)
-        raise self.lost_race_error()
+        raise self.build_lost_race_error()
 
     def find_final(self, record: FileRecord) -> ObjectInfo | None:
         """Return the object under a file's final key, regardless of its bytes; None if there is none."""
@@ -310,7 +310,7 @@ class Publication:
                 return self.store.head(info.key) or final
         return final
 
-    def lost_race_error(self) -> IntegrityError:
+    def build_lost_race_error(self) -> IntegrityError:
         """Return the error of a run that was not the first to publish."""
         return IntegrityError(
             f"{self.location}: another run published different data at the same time. Wait until that run has "

@@ -115,7 +115,7 @@ class Ledger:
         )
 
     def with_named_drops(self, reasons: Mapping[str, int]) -> Self:
-        """Return the ledger with the number of rows that the selection drops replaced by its counts per reason."""
+        """Return the ledger with the selection's counts per reason instead of its total number of dropped rows."""
         if not self.dropped.get(SELECTED):
             return self
         other_drops = {reason: count for reason, count in self.dropped.items() if reason != SELECTED}

@@ -261,7 +261,7 @@ class Sync:
             # Without digests from the server, only reading can show that the bytes match the receipt.
             digest = _read_digest(self.destination, replace(info, key=item.key))
             if digest != item.sha256:
-                raise self._wrong_receipt_error(item)
+                raise self._build_wrong_receipt_error(item)
         return item.sha256 or source_info.sha256
 
     def _require_planned_item(self, item: SyncItem, info: ObjectInfo | None) -> ObjectInfo:
@@ -295,13 +295,13 @@ class Sync:
             pieces.append(key)
         path.unlink()
         if item.sha256 is not None and total_digest.hexdigest() != item.sha256:
-            raise self._wrong_receipt_error(item)
+            raise self._build_wrong_receipt_error(item)
         self.destination.compose(pieces, item.key, sha256=total_digest.hexdigest())
         for key in pieces:
             self.destination.delete(key)
         return total_digest.hexdigest()
 
-    def _wrong_receipt_error(self, item: SyncItem) -> IntegrityError:
+    def _build_wrong_receipt_error(self, item: SyncItem) -> IntegrityError:
         return IntegrityError(f"{self.source.url}/{item.key}: does not match its receipt. Rebuild the artifact")
 
     def _read_kept_manifest(self) -> dict[str, dict[str, Any]]:

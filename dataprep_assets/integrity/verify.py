@@ -32,7 +32,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedArtifact:
-    """One artifact's verdict.
+    """Verdict on one artifact.
 
     Attributes:
         location: Path or URL.
@@ -57,7 +57,7 @@ class VerifiedArtifact:
 def verify_path(path: Path, verification: Verification = "full", *, strays: bool = False) -> Iterator[VerifiedArtifact]:
     """Yield the verdict on every artifact below a path, compared with its receipt and the receipts of its inputs.
 
-    With `strays`, folders with files that belong to no artifact follow.
+    With `strays`, then also yield the folders with files that belong to no artifact.
     """
     return _verify(_Folder(path.absolute()), verification, strays)
 

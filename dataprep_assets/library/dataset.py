@@ -131,7 +131,10 @@ class OpenDataset:
         return result
 
     def up_to_date(self) -> bool:
-        """Return whether a run has nothing to do: every partition is current, and Dagster (checked last) has it."""
+        """Return whether a run has nothing to do.
+
+        This is so if every partition is current and recorded in Dagster, which is checked last.
+        """
         from dataprep_assets.engine.staleness.decide import Action
         from dataprep_assets.engine.staleness.status import decide_checks, decide_dataset, find_retracted_leftovers
 

@@ -213,7 +213,7 @@ class OpenProject:
         return open_storage(self.root)
 
     def open_store(self, url: str | None, profile: str | None = None) -> "StoreAddress":
-        """Return the store at a URL or in a folder; None returns the store of the storage."""
+        """Return the store at a URL or in a folder; None returns the store of the project's storage."""
         from dataprep_assets.stores.connect import parse_place
 
         return self.storage.address() if url is None else parse_place(url, os.environ, profile=profile)

@@ -19,9 +19,9 @@ from dataprep_assets.errors import SourceError, combine_errors, count_of, os_err
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.hub_cache import (
     HubFile,
+    build_outward_link_error,
     find_cached_snapshot,
     list_cached_files,
-    outward_link_error,
     raise_unlisted,
 )
 from dataprep_assets.stores.files import sha256_file
@@ -274,7 +274,9 @@ class LocalTree:
     def _check_link(self, link: Path, root: Path) -> None:
         target = Path(os.path.realpath(link))
         if not self.follow_links and not target.is_relative_to(root):
-            raise outward_link_error(link, f"the source's folder {self.root}", link.relative_to(self.root).as_posix())
+            raise build_outward_link_error(
+                link, f"the source's folder {self.root}", link.relative_to(self.root).as_posix()
+            )
         if target.is_dir() and Path(os.path.realpath(link.parent)).is_relative_to(target):
             raise SourceError(
                 f"{link}: is a link to one of its parent folders, which creates an endless tree. Remove the link"

@@ -31,7 +31,7 @@ from dataprep_assets.sources.readers.row_files import (
     is_too_large,
     read_whole_lines,
 )
-from dataprep_assets.sources.readers.unreadable import unreadable_error
+from dataprep_assets.sources.readers.unreadable import build_unreadable_error
 
 CohortFormat = Literal["json_array", "json_object", "jsonl"]
 
@@ -75,7 +75,7 @@ def _format_month(number: int) -> str:
 def find_cohorts(
     files: Iterable[SourceFile], pattern: str, expected_months: Sequence[str], absent_months: Collection[str] = ()
 ) -> dict[str, SourceFile]:
-    """Return month → file for the expected months that have a file, in order.
+    """Return a mapping from each expected month with a file to that file, in order.
 
     ``pattern``: a regular expression with the groups ``year`` and ``month`` that matches the whole path of a cohort
     inside the source. Files that do not match, groups that are not decimal numbers, and unexpected months are ignored.
@@ -163,9 +163,9 @@ class CohortReader:
         """Bytes of the file as stored that were read."""
         return self._blocks.bytes_read
 
-    def unreadable_error(self, first: str) -> BadRecordError:
+    def build_unreadable_error(self, first: str) -> BadRecordError:
         """Return the error for a file without records; `first` is the position of its first element and its defect."""
-        return unreadable_error(self._blocks.path, self._format, self._blocks.compression, self._label, first)
+        return build_unreadable_error(self._blocks.path, self._format, self._blocks.compression, self._label, first)
 
     def __iter__(self) -> Iterator[PatientRecord | BadRecord]:
         elements = (

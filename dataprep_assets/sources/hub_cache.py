@@ -114,7 +114,7 @@ def find_cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, P
     return commit, snapshots / commit
 
 
-def outward_link_error(link: Path, source: str, relpath: str | None = None) -> SourceError:
+def build_outward_link_error(link: Path, source: str, relpath: str | None = None) -> SourceError:
     """Return the error for a link that leads out of a source or its cache."""
     return SourceError(
         f"{link}: is a link to a file outside {source}. Replace the link with the file. If you trust the links, set "
@@ -150,7 +150,7 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
                 dangling.append(relpath)
                 continue
             if not follow_links and path.is_symlink() and not path.resolve().is_relative_to(cache):
-                raise outward_link_error(path, f"the cache {cache}")
+                raise build_outward_link_error(path, f"the cache {cache}")
             # Follow only the first link, because the blob may be a link into a store that several repositories share.
             blob = Path(os.readlink(path)).name if path.is_symlink() else ""
             etag = blob if _BLOB.fullmatch(blob) else ""

@@ -246,9 +246,9 @@ class _Fetcher:
         """
         info = self.store.head(entry.relpath)
         if info is None:
-            raise _removed_object_error(label)
+            raise _build_removed_object_error(label)
         if (info.version, info.bytes) != (entry.etag, entry.size_bytes):
-            raise _changed_error(
+            raise _build_changed_error(
                 label,
                 f"version {info.version} with {count_of(info.bytes, 'byte')}, but the manifest lists version "
                 f"{entry.etag} with {entry.size_bytes}",
@@ -259,9 +259,9 @@ class _Fetcher:
         try:
             yield from self.store.read(entry.relpath, start, stop, version=entry.etag)
         except ConflictError:
-            raise _changed_error(label, f"version {entry.etag} was replaced during the download") from None
+            raise _build_changed_error(label, f"version {entry.etag} was replaced during the download") from None
         except MissingArtifactError:
-            raise _removed_object_error(label) from None
+            raise _build_removed_object_error(label) from None
 
     def _find_difference(self, info: ObjectInfo, path: Path) -> str:
         """Return the difference between a fetched file and the store's own digests; "" if they match."""
@@ -300,14 +300,14 @@ class _Fetcher:
         return False
 
 
-def _changed_error(label: str, difference: str) -> SourceError:
+def _build_changed_error(label: str, difference: str) -> SourceError:
     return SourceError(
         f"{label}: the object changed after the manifest was built ({difference}). Restore the object, or rebuild "
         "`manifest` if the change was intended"
     )
 
 
-def _removed_object_error(label: str) -> SourceError:
+def _build_removed_object_error(label: str) -> SourceError:
     return SourceError(
         f"{label}: the object no longer exists. Restore the object, or rebuild `manifest` if the removal was intended"
     )

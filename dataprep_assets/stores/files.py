@@ -337,9 +337,9 @@ def fsync_path(path: Path, flags: int) -> None:
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a regular file only; an opener for `open`.
+    """Open a file if it is regular; usable as `opener` of `open`.
 
-    Raises OSError for anything else. A link could lead anywhere, and opening a FIFO would wait for its writer.
+    Raises OSError if it is not. A link could lead anywhere, and opening a FIFO would wait for its writer.
     """
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -42,10 +42,10 @@ from dataprep_assets.stores.store import (
     ObjectInfo,
     Progress,
     Store,
+    build_conflict_error,
+    build_missing_object_error,
     check_key,
     check_range,
-    conflict_error,
-    missing_object_error,
 )
 
 _BLOCK = 1024 * 1024
@@ -270,7 +270,7 @@ class LocalStore(Store):
             if if_absent and (current_info is not None or not _link_file(temporary, path)):
                 raise ConflictError(f"{path}: expected no object, but found one")
             if if_version is not None and (current_info is None or current_info.version != if_version):
-                raise conflict_error(str(path), if_version, current_info and current_info.version)
+                raise build_conflict_error(str(path), if_version, current_info and current_info.version)
             # After `_link_file`, both names are one file, so this does nothing; the temporary name is removed with its
             # folder.
             os.replace(temporary, path)
@@ -327,7 +327,7 @@ def _find_info(key: str, path: Path) -> ObjectInfo | None:
 def _require_info(key: str, path: Path) -> ObjectInfo:
     info = _find_info(key, path)
     if info is None:
-        raise missing_object_error(str(path))
+        raise build_missing_object_error(str(path))
     return info
 
 

@@ -24,7 +24,13 @@ from dataprep_assets.stores.files import fsync_directory
 from dataprep_assets.stores.locks import is_same_file, lock_own_file, open_own_file, try_lock
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy, StoppedError
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, ReversibleProgress, missing_object_error
+from dataprep_assets.stores.store import (
+    ConflictError,
+    ObjectInfo,
+    Progress,
+    ReversibleProgress,
+    build_missing_object_error,
+)
 
 # A failed range resumes at the byte that it reached, so smaller ranges would only cost more requests.
 PART_BYTES = 32 * 1024 * 1024
@@ -98,7 +104,7 @@ def download_pinned(
     for _ in range(_TRIES):
         info = head()
         if info is None:
-            raise missing_object_error(label)
+            raise build_missing_object_error(label)
         reversible_progress = ReversibleProgress(progress)
         try:
             return replace(info, sha256=fetch(info, reversible_progress))

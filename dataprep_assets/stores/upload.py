@@ -41,7 +41,7 @@ class UploadPart:
 
     @property
     def bytes(self) -> int:
-        """Length of the part."""
+        """Length of the part in bytes."""
         return self.stop - self.start
 
 
@@ -55,7 +55,7 @@ class Piece:
 
     @property
     def bytes(self) -> int:
-        """Length of the piece."""
+        """Length of the piece in bytes."""
         return self.stop - self.start
 
 

@@ -187,7 +187,10 @@ class StreamIndex:
         return self.splits[split][number]
 
     def locate_document(self, split: str | None, partition: str | None, document: int) -> tuple[IndexedShard, int]:
-        """Return the shard of a document, and its number in it, given its number in a shard or a split."""
+        """Return the shard of a document, and the document's number in it.
+
+        `document` is the document's number in the shard `partition` or, if that is None, in the split.
+        """
         if partition is not None:
             shard = self.shard(partition)
             _require_within("document", document, shard.documents, partition)
@@ -200,7 +203,10 @@ class StreamIndex:
         return self.splits[split][number], document - int(sums[number])
 
     def locate_token(self, split: str | None, partition: str | None, token: int) -> tuple[IndexedShard, int]:
-        """Return the shard of a document, and its number in it, given a token's number in a shard or a split."""
+        """Return the shard of a token's document, and the document's number in it.
+
+        `token` is the token's number in the shard `partition` or, if that is None, in the split.
+        """
         if partition is not None:
             shard = self.shard(partition)
             _require_within("token", token, shard.tokens, partition)

@@ -26,7 +26,7 @@ from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions, 
 from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.readers.rows import read_rows
-from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, unreadable_error
+from dataprep_assets.sources.readers.unreadable import ADVICE, build_unreadable_error, describe_place
 from dataprep_assets.stores.files import PLAIN, SourceDigests
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, select_key_parts
@@ -89,7 +89,7 @@ class StreamPlan:
         return (self.separator_id is not None) + (self.bos_id is not None)
 
     def key_parts(self) -> dict[str, Any]:
-        """Return the parts of the plan that enter a key; the tokenizer's path and the settings of checks do not."""
+        """Return the parts of the plan that enter a key. The tokenizer's path and the settings of checks do not."""
         index = {"document_ids": "none"} if self.ids is None else self.ids.key_parts()
         return (
             index
@@ -224,7 +224,7 @@ def find_unreadable_error(
     # A range without a readable row must not fail a file with readable rows elsewhere.
     if has_rows(replace(part, rows=RowRange())):
         return None
-    return unreadable_error(part.path, part.format, part.compression, part.label, first)
+    return build_unreadable_error(part.path, part.format, part.compression, part.label, first)
 
 
 def explain_refusal(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
@@ -238,7 +238,9 @@ def explain_refusal(part: SourcePart, first_rows: FirstRows, *, policy: str, fie
     if first_rows.has_good:
         return f"{part.label}: {location}. {ADVICE}"
     return str(
-        unreadable_error(part.path, part.format, part.compression, part.label, location, is_whole=first_rows.whole)
+        build_unreadable_error(
+            part.path, part.format, part.compression, part.label, location, is_whole=first_rows.whole
+        )
     )
 
 

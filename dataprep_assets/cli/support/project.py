@@ -94,7 +94,7 @@ def find_work_folder() -> Path:
 
 
 def open_store(url: str | None, profile: str | None = None) -> "StoreAddress":
-    """Return the store at a URL or in a folder, or the environment's storage for None."""
+    """Return the store at a URL or in a folder; None returns the storage that the environment configures."""
     from dataprep_assets.stores.connect import parse_place
 
     return (

@@ -16,7 +16,7 @@ DOCS = Path(dataprep_assets.__file__).parent / "docs" / "README.md"
 
 
 def format_welcome() -> Iterator[str]:
-    """Yield the lines to print."""
+    """Yield the lines about the declared datasets and the next commands."""
     yield "dataprep turns text and conversations into token files for your trainer."
     yield ""
     try:

@@ -37,7 +37,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import choose_worker_count
 from dataprep_assets.execution.progress import Progress, Sink
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import refusal_error
+from dataprep_assets.integrity.commit import translate_os_error
 from dataprep_assets.orchestration.checks import check_evaluation, examine_artifact, log_evaluation
 from dataprep_assets.orchestration.metadata import build_metadata, render_entries, version_tags
 from dataprep_assets.orchestration.partitions import (
@@ -350,7 +350,7 @@ def convert_errors(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
         message = _error_text(spec, store, error, "/".join(spec.path))
         raise dg.Failure(message, metadata=_flag_misconfiguration([error]), allow_retries=False) from None
     except OSError as error:
-        message = _error_text(spec, store, refusal_error(error, store.root), "/".join(spec.path))
+        message = _error_text(spec, store, translate_os_error(error, store.root), "/".join(spec.path))
         raise dg.Failure(message, allow_retries=False) from None
     except dg.Failure:
         raise

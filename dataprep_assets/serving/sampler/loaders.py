@@ -52,7 +52,9 @@ def torch_steps(data: TrainingData, *, rank: int = 0, world_size: int = 1) -> An
     """Return a `torch.utils.data.IterableDataset` of a rank's batches, one per step, as dictionaries of tensors.
 
     It implements StatefulDataLoader's protocol, `state_dict` and `load_state_dict`. With n workers, each worker builds
-    every n-th step. Raises ConfigError if torch is not installed, or if the number of ranks does not divide a batch.
+    every n-th step.
+
+    Raises ConfigError if torch is not installed, or if a batch is not divisible by the number of ranks.
     """
     for rule in data.sampler.rules:
         if rule.revision.batch % world_size:

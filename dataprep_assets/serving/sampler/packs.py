@@ -45,7 +45,7 @@ def pack_shard(ends: NDArray[np.uint64], length: int) -> PackTable:
 
 
 def encode_packs(table: PackTable) -> bytes:
-    """Return the content of a table's file."""
+    """Return the content of the file for a table."""
     columns = (np.array([len(table.ends)]), table.ends, table.starts, table.stops)
     return np.concatenate(columns).astype(_DTYPE).tobytes()
 

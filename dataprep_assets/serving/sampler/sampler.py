@@ -152,7 +152,10 @@ class SourceCursor:
         return epoch, np.where(under_way, ordinals + self.done, excess % size)
 
     def ordinals(self, epoch: int, samples: Int64) -> Int64:
-        """Return the inverse of `locate`, without samples that were read before the turn began."""
+        """Return the turn's numbers of samples of an epoch, omitting samples that were read before the turn began.
+
+        This is the inverse of `locate`.
+        """
         if epoch == self.epoch:
             return samples[samples >= self.done] - self.done
         return self.left + (epoch - self.epoch - 1) * self._whole.size + samples

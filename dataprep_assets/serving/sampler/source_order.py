@@ -209,7 +209,7 @@ class SampleSlots:
         return len(self._tables[shard].ends) if shard in self._tables else self._shards[shard].samples
 
     def pieces(self, samples: Int64) -> TokenSlices:
-        """Return the spans of samples, which must exist."""
+        """Return the spans of these samples; every sample must exist."""
         # side="right" skips runs without samples, which begin where the next run does.
         which = np.searchsorted(self._firsts, samples, side="right") - 1
         number = samples - self._firsts[which]
@@ -319,7 +319,7 @@ class Remainder:
         self.size = self._slots - len(self._empty)
 
     def pieces(self, samples: Int64) -> TokenSlices:
-        """Return the spans of samples, which must exist."""
+        """Return the spans of these samples; every sample must exist."""
         return self._locate_slots(samples + np.searchsorted(self._skips, samples, side="right"))
 
     def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
@@ -491,7 +491,7 @@ class SourceOrder:
         return count * self.length - lacking
 
     def pieces(self, samples: Int64) -> TokenSlices:
-        """Return the spans of these samples of the order, which must exist, in no particular order."""
+        """Return the spans of these samples, in no particular order; every sample must exist."""
         positions = self._permutation(samples)
         if self._rest is None:
             return self._cut.pieces(positions)

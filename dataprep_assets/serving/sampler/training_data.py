@@ -207,7 +207,7 @@ class TrainingData:
         return self._read_batch(step, positions, self._find_spans(step, rank, world_size, 0, len(positions)))
 
     def sample(self, step: int, position: int) -> Batch:
-        """Return one sample of a step; sequential access is the fastest."""
+        """Return one sample of a step. Reading samples in order is fastest."""
         return self._read_batch(step, np.array([position]), self._find_spans(step, 0, 1, position, position + 1))
 
     def _find_spans(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:

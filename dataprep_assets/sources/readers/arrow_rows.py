@@ -113,14 +113,14 @@ class ArrowRows(WrappingReader[BlockReader]):
             raise build_memory_error(f"{self._file.label}, near row {row}") from None
         except (pa.ArrowException, OSError, EOFError) as error:
             is_of_polars = of_file and not by_footer and row == 1  # otherwise the file is damaged
-            raise self._unreadable_error(row, str(error), _POLARS_HINT if is_of_polars else "") from error
+            raise self._build_unreadable_error(row, str(error), _POLARS_HINT if is_of_polars else "") from error
         # The stream must end with its marker, which in a file precedes the footer and the magic.
         has_end = stream.last == _END
         tail = stream.drain()
         if not by_footer and (not has_end or (of_file and not tail.endswith(_MAGIC))):
-            raise self._unreadable_error(row, "the end marker is missing")
+            raise self._build_unreadable_error(row, "the end marker is missing")
 
-    def _unreadable_error(self, row: int, reason: str, unless: str = "") -> CorruptSourceError:
+    def _build_unreadable_error(self, row: int, reason: str, unless: str = "") -> CorruptSourceError:
         if (kind := detect_non_table(self._file.path, ".arrow")) is not None and self._under.compression is None:
             return CorruptSourceError(f"{self._file.label}: {kind}")
         return CorruptSourceError(

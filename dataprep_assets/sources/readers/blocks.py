@@ -115,7 +115,7 @@ class BlockReader:
             while data := file.read(_BLOCK):
                 yield self._count_read(data)
 
-    def _too_wide_error(self) -> CorruptSourceError:
+    def _build_too_wide_error(self) -> CorruptSourceError:
         command = "zstd --long=27" if self.compression == "zstd" else "xz -6"
         return CorruptSourceError(
             f"{self.label}: the {self.compression} frame that ends after byte {self.bytes_read - 1} needs a window of "
@@ -133,7 +133,7 @@ class BlockReader:
                 is_complete = yield from self._read_frames(file)
             except (zstandard.ZstdError, zlib.error, _DamageError) as error:
                 if "too much memory" in str(error) or "usage limit" in str(error):
-                    raise self._too_wide_error() from None
+                    raise self._build_too_wide_error() from None
                 raise CorruptSourceError(
                     f"{self.label}: {self.compression} data is damaged in the {count_of(self._step, 'byte')} from "
                     f"byte {self.bytes_read - self._step}: {error}. Download the file again and compare its sha256 "

@@ -189,9 +189,9 @@ def is_array(data: bytes) -> bool:
 
 
 def detect_shape(head: bytes) -> ContentKind | None:
-    """Return the kind of a content without readable rows; None if it is unknown.
+    """Return the kind of content that has no readable rows; None if it is unknown.
 
-    `head` is its beginning, decompressed: a block, or all of a small file.
+    `head` is the beginning of the decompressed content: a block, or all of a small file.
     """
     # Parse only part of a block, because parsed values can take forty times as much memory.
     body = head[:_MAX_PARSED].removeprefix(BOM).strip()

@@ -177,7 +177,7 @@ class CsvRows(SequentialReader):
 
 
 def describe_merged_rows(reader: RowReader, label: str) -> str:
-    """Return a sentence on a CSV record that may be several records, from a file's first rows; empty if none is."""
+    """Return a sentence on a CSV record in a file's first rows that may be several records; `""` if there is none."""
     with suppress(DataprepError, OSError):  # the error is reported when the file is checked
         summarize_first_rows((len(block.rows), block.bad) for block in reader)
     if not isinstance(reader, CsvRows) or reader.merged is None:

@@ -121,7 +121,7 @@ def list_present_fields(rows: Sequence[dict[str, Any]], field: str, *, hidden: b
 
     Args:
         rows: The examined rows.
-        field: The field.
+        field: Name of the missing field.
         hidden: Whether to omit the names of fields, which may be sensitive.
     """
     subfields, names = find_siblings(rows, field)

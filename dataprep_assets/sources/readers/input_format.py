@@ -47,7 +47,7 @@ class RowBlock:
     blank_lines: int = 0
 
     def add(self, value: Any, number: int, byte: int) -> None:
-        """Add a parsed row; if it is not an object, add it as refused."""
+        """Add a parsed row; if it is not an object, add it as a refused row."""
         if not isinstance(value, dict):
             self.bad.append(BadRecord(number, byte, "not_an_object"))
             return

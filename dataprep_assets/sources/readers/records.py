@@ -121,14 +121,14 @@ def read_records(
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """The fields with a record's text and, unless None, its id."""
+    """Names of the fields with a record's text and, if `id` is not None, its id."""
 
     text: str
     id: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
 
     def format_key_hint(self, reason: str) -> str:
-        """Return the key that names a missing field, in parentheses; empty for other reasons of a refused record."""
+        """Return the key that names a missing field, in parentheses; `""` for other reasons of a refused record."""
         if reason == "missing_text":
             return f" (`text_field: {self.text}`)"
         return f" (`document.id_field: {self.id}`)" if reason == "missing_id" else ""
@@ -322,7 +322,7 @@ class AbsentColumnError(SourceError):
         self.hidden = hidden
 
 
-def _absent_column_error(label: str, kind: str, name: str, setting: str, schema: Any) -> AbsentColumnError:
+def _build_absent_column_error(label: str, kind: str, name: str, setting: str, schema: Any) -> AbsentColumnError:
     subfields, names = find_type_siblings(schema, name)
     examples = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     has = f"column {subfields!r} has" if subfields else "the file has"
@@ -347,7 +347,7 @@ class ParquetReader(ParquetBlocks[Block]):
         def require(name: str, kind: str, setting: str, *allowed: Any) -> str:
             its_type = find_type(schema, name)
             if its_type is None:
-                raise _absent_column_error(self._label, kind, name, setting, schema)
+                raise _build_absent_column_error(self._label, kind, name, setting, schema)
             if not any(allows(its_type) for allows in allowed):
                 # Name a struct without its fields.
                 type_text = f"its type is {_name_outer_type(its_type)}"

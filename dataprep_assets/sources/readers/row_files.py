@@ -279,7 +279,7 @@ class ParquetBlocks(ABC, Generic[B]):
         try:
             return int(pq.read_metadata(self._path).num_rows)
         except (pa.ArrowException, OSError) as error:
-            raise self._unreadable_error(1, error) from error
+            raise self._build_unreadable_error(1, error) from error
 
     def __iter__(self) -> Iterator[B]:
         import pyarrow as pa
@@ -309,7 +309,7 @@ class ParquetBlocks(ABC, Generic[B]):
             UnicodeDecodeError,
             FormatError,
         ) as error:  # pyarrow reports some damage as OSError
-            raise self._unreadable_error(row, error) from error
+            raise self._build_unreadable_error(row, error) from error
         self.sha256 = sha256_file(self._path)
         self.bytes_read = self._path.stat().st_size
 
@@ -341,7 +341,7 @@ class ParquetBlocks(ABC, Generic[B]):
             row += count
         return groups, first_row
 
-    def _unreadable_error(self, row: int, error: Exception) -> CorruptSourceError:
+    def _build_unreadable_error(self, row: int, error: Exception) -> CorruptSourceError:
         with suppress(OSError):  # the error below reports a missing file
             if (kind := detect_non_table(self._path, ".parquet")) is not None:
                 return CorruptSourceError(f"{self._label}: {kind}")

@@ -2,7 +2,7 @@
 
 The file's content differs from its name, so no policy may drop its rows as bad rows.
 
-Entry points: `unreadable_error`, `describe_place`, `detect_file_shape`; `format_budget_advice`.
+Entry points: `build_unreadable_error`, `describe_place`, `detect_file_shape`; `format_budget_advice`.
 """
 
 import math
@@ -40,7 +40,7 @@ def detect_file_shape(path: Path, format: str, compression: str | None) -> Conte
     return None
 
 
-def unreadable_error(
+def build_unreadable_error(
     path: Path, format: str, compression: str | None, label: str, first: str, *, is_whole: bool = True
 ) -> BadRecordError:
     """Return the error for a file without readable rows, with its kind of content and how to convert it.

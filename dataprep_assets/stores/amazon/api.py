@@ -21,7 +21,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
-from dataprep_assets.stores.store import NEEDS_BOTO3, missing_object_error
+from dataprep_assets.stores.store import NEEDS_BOTO3, build_missing_object_error
 
 if TYPE_CHECKING:
     from dataprep_assets.stores.connect import S3Address
@@ -101,7 +101,8 @@ def build_s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_sec
 def create_s3_client(place: "S3Address", config: Any = None) -> Any:
     """Return a low-level client for the bucket of `place`, with `config` or :func:`build_s3_client_config`.
 
-    If an endpoint is set without a region, the region is `auto`, R2's only one. Raises ConfigError.
+    If an endpoint is set without a region, the region is `auto`, R2's only one. Raises ConfigError if boto3 is not
+    installed or cannot create a client.
     """
     config = build_s3_client_config() if config is None else config
     from botocore import UNSIGNED
@@ -291,7 +292,7 @@ def explain_refusal(
             "bucket, set `access: anonymous`; in a requester-pays bucket, `access: requester_pays`"
         )
     if status == 404:
-        return missing_object_error(prefix)
+        return build_missing_object_error(prefix)
     if status == 501 or code == "NotImplemented":
         return ConfigError(f"{prefix}: this store does not support the request. Use AWS S3, R2 or MinIO")
     if code in ("QuotaExceeded", "EntityTooLarge", "XMinioStorageFull"):

@@ -27,7 +27,7 @@ from dataprep_assets.stores.amazon.api import (
     translate_errors,
 )
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, check_key, missing_object_error
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, build_missing_object_error, check_key
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ class S3Bucket:
         """Return HeadObject's response; raise MissingArtifactError if the object does not exist."""
         response = self.head(key)
         if response is None:
-            raise missing_object_error(self.label(key))
+            raise build_missing_object_error(self.label(key))
         return response
 
     def require_object(self, key: str) -> ObjectInfo:

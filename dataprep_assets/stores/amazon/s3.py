@@ -57,7 +57,7 @@ from dataprep_assets.stores.amazon.bucket import (
 )
 from dataprep_assets.stores.amazon.upload import Composer, put_whole, send_file
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_key, check_range, conflict_error
+from dataprep_assets.stores.store import ObjectInfo, Progress, Store, build_conflict_error, check_key, check_range
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
 
 # An upload holds one part per worker in memory: 192 MiB.
@@ -171,7 +171,7 @@ class S3Store(Store):
             if response is not None and response.get("Metadata", {}).get(WRITE) == metadata[WRITE]:
                 self._check_md5(find_md5(response), hashlib.md5(data, usedforsecurity=False).hexdigest(), label)
                 return self._bucket.info(key, response)
-            raise conflict_error(label, if_version, response and read_etag(response)) from None
+            raise build_conflict_error(label, if_version, response and read_etag(response)) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(key)

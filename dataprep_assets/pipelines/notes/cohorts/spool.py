@@ -215,7 +215,7 @@ def fill_spool(
         # no policy allows this, not even for a month that may be empty, because the file's format does not match its
         # name
         if first_bad and not has_read:
-            raise reader.unreadable_error(first_bad)
+            raise reader.build_unreadable_error(first_bad)
         # report rejected notes before the last batch is encoded in vain
         drops.require_none()
         filling.flush()
