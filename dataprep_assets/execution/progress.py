@@ -125,7 +125,7 @@ class Progress:
 
         return format_seconds(self.eta_seconds).strip() if self.eta_seconds is not None else "?"
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """Return one line for a log; its CPU percentage is the workers' CPU time divided by elapsed time × workers."""
         if not self._amounts:
             return format_share(self.fraction)

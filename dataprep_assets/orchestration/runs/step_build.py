@@ -71,11 +71,11 @@ class LogSink:
     def show(self, progress: Progress) -> None:
         if time.monotonic() - self._logged >= LOG_SECONDS:
             self._logged = time.monotonic()
-            self._log(f"{self._what}: {progress.line()}")
+            self._log(f"{self._what}: {progress.format_line()}")
 
     def close(self, progress: Progress) -> None:
         if progress.has_counts:
-            self._log(f"{self._what}: {progress.line()}")
+            self._log(f"{self._what}: {progress.format_line()}")
 
 
 class ObservationSink:
@@ -97,7 +97,7 @@ class ObservationSink:
         self._context.log_event(
             dg.AssetObservation(
                 asset_key=self._key,
-                description=f"Running: {progress.line().strip()}",
+                description=f"Running: {progress.format_line().strip()}",
                 metadata={
                     "progress": format_share(progress.fraction),
                     "done": progress.amount,

@@ -92,7 +92,7 @@ def _same_samples(indices: OpenedIndices) -> Finding:
     rule = indexed.data.sampler.rules[-1]
     count = (rule.stop - rule.first) * rule.revision.batch
     draws = np.unique(np.random.default_rng(indices.seed).integers(0, count, min(count, _DRAWN)))
-    first_number = indexed.data.sampler.number(rule.first)
+    first_number = indexed.data.sampler.find_first_sample(rule.first)
     number, sample = _assign_samples(folder, indexed, first_number + draws)
     spans = indexed.data.sampler.find_spans(rule, draws)
     defects: list[str] = []

@@ -325,7 +325,8 @@ def _rebuild_matches(schedule: OpenedSchedule) -> Finding:
     ).tolist():
         name = names[number]
         shard, length = pack_files[name]
-        if encode_packs(pack_shard(np.asarray(data.ends(shard), np.uint64), length)) != data.handle.read(name):
+        ends = np.asarray(data.open_document_ends(shard), np.uint64)
+        if encode_packs(pack_shard(ends, length)) != data.handle.read(name):
             defects.append(f"{name} differs from the packs of its documents")
     return build_verdict(
         (f"{declaration.dataset}: {defect}" for defect in defects),

@@ -143,16 +143,16 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
     """Check that samples drawn with `seed` are read once per epoch, at the step from which they were drawn."""
     random, defects, checked_count = np.random.default_rng(seed), [], 0
     for step in np.unique(random.integers(0, sampler.end, _DRAWN)).tolist():
-        rule = sampler.rule(step)
+        rule = sampler.find_rule(step)
         position = int(random.integers(rule.revision.batch))
-        spans = sampler.spans(step, [position])
+        spans = sampler.find_step_spans(step, [position])
         if not len(spans.row):
             defects.append(f"step {step}, position {position}: reads nothing")
         for _, number, epoch, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
             checked_count += 1
             source = rule.revision.sources[number]
             content = source.shards[shard].content
-            readings = list(sampler.readings(content, start, stop, within=(source.name, epoch)))
+            readings = list(sampler.find_readings(content, start, stop, within=(source.name, epoch)))
             location = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
             # a span may be found in pieces, whose lengths add up to the span's if each token is read once
             if sum(reading.stop - reading.start for reading in readings) != stop - start:

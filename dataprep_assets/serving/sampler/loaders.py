@@ -32,7 +32,7 @@ class SampleSource:
 
     def __getitem__(self, number: int) -> dict[str, NDArray[Any]]:
         """Return a sample; raise IndexError beyond the last one."""
-        step, position = self.data.sampler.place(int(number))
+        step, position = self.data.sampler.locate_sample(int(number))
         return {name: rows[0] for name, rows in list_arrays(self.data.sample(step, position)).items()}
 
     def __repr__(self) -> str:

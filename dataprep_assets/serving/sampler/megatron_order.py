@@ -59,10 +59,8 @@ class SourceSamples:
     @cached_property
     def counts(self) -> list[int]:
         """Number of the source's samples that the run reads under each rule of the sampler."""
-        return [
-            0 if (number := _find_source_number(rule, self.source.name)) is None else rule.counts(rule.stop)[number]
-            for rule in self.sampler.rules
-        ]
+        numbers = [(rule, _find_source_number(rule, self.source.name)) for rule in self.sampler.rules]
+        return [0 if number is None else rule.count_samples(rule.stop)[number] for rule, number in numbers]
 
     @property
     def size(self) -> int:
@@ -134,7 +132,7 @@ class SourceSamples:
         self, rule: RevisionRule, cursor: SourceCursor, ordinals: Int64, other_samples: list[Int64]
     ) -> Int64:
         # Reduce each sample to one range: its shard, its first token and the end of its last span.
-        pieces = cursor.pieces(ordinals)[1]
+        pieces = cursor.find_spans(ordinals)[1]
         order = np.lexsort((pieces.at, pieces.row))
         pieces = pieces._replace(**{name: column[order] for name, column in pieces._asdict().items()})
         first_pieces = np.flatnonzero(np.diff(pieces.row, prepend=-1))

@@ -71,7 +71,7 @@ class Mixture:
         positions: Int64 = ordinals // share * PLACES + self._places[self._starts[source] + ordinals % share]
         return positions
 
-    def counts(self, samples: int) -> list[int]:
+    def count_samples(self, samples: int) -> list[int]:
         """Return how many of the first `samples` come from each source."""
         cycle, remainder = divmod(samples, PLACES)
         partial = np.bincount(self.table[:remainder], minlength=len(self.shares))

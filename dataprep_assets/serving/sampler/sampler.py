@@ -151,7 +151,7 @@ class SourceCursor:
         epoch = np.where(under_way, self.epoch, self.epoch + 1 + excess // size)
         return epoch, np.where(under_way, ordinals + self.done, excess % size)
 
-    def ordinals(self, epoch: int, samples: Int64) -> Int64:
+    def find_ordinals(self, epoch: int, samples: Int64) -> Int64:
         """Return the turn's numbers of samples of an epoch, omitting samples that were read before the turn began.
 
         This is the inverse of `locate`.
@@ -167,7 +167,7 @@ class SourceCursor:
         further = self.source.epochs - 1 - self.epoch
         return 0 if further < 0 else self.left + further * self._whole.size
 
-    def ends(self, count: int) -> Iterator[tuple[int, int]]:
+    def find_epoch_ends(self, count: int) -> Iterator[tuple[int, int]]:
         """Yield (epoch, number of the turn's samples at its end) for each epoch that ends within `count` samples."""
         epoch, end = self.epoch, self.left
         while end <= count:
@@ -179,17 +179,17 @@ class SourceCursor:
         epoch, done_count = (int(column[0]) for column in self.locate(np.array([count])))
         return epoch + self.get_order(epoch).read(done_count)
 
-    def tokens(self, count: int) -> int:
-        """Return the number of tokens in the turn's first `count` samples; see `SourceOrder.tokens`."""
+    def count_tokens(self, count: int) -> int:
+        """Return the number of tokens in the turn's first `count` samples; see `SourceOrder.estimate_tokens`."""
         total, epoch, start = 0, self.epoch, self.done
         while count > 0:
             order = self.get_order(epoch)
             stop = min(order.size, start + count)
-            total += order.tokens(start, stop)
+            total += order.estimate_tokens(start, stop)
             count, epoch, start = count - (stop - start), epoch + 1, 0
         return total
 
-    def after(self, count: int) -> SourceProgress:
+    def find_progress(self, count: int) -> SourceProgress:
         """Return the progress after the turn's first `count` samples."""
         epoch, done_count = (int(column[0]) for column in self.locate(np.array([count])))
         order = self.get_order(epoch)
@@ -198,13 +198,13 @@ class SourceCursor:
             done_count = order.size
         return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done_count)
 
-    def pieces(self, ordinals: Int64) -> tuple[Int64, TokenSlices]:
+    def find_spans(self, ordinals: Int64) -> tuple[Int64, TokenSlices]:
         """Return the epoch of each of the turn's samples, and the samples' spans."""
         epochs, samples = self.locate(ordinals)
         parts = []
         for epoch in np.unique(epochs).tolist():
             rows = np.flatnonzero(epochs == epoch)
-            parts.append(self.get_order(epoch).pieces(samples[rows]).renumber_rows(rows))
+            parts.append(self.get_order(epoch).find_spans(samples[rows]).renumber_rows(rows))
         return epochs, join_slices(parts)
 
 
@@ -243,14 +243,14 @@ class RevisionRule:
                 limits.append((self.first + sample // self.revision.batch, reason))
         return min(limits)
 
-    def counts(self, step: int) -> list[int]:
+    def count_samples(self, step: int) -> list[int]:
         """Return the number of samples per source that the revision's steps before `step` read."""
-        return self.mixture.counts((step - self.first) * self.revision.batch)
+        return self.mixture.count_samples((step - self.first) * self.revision.batch)
 
-    def after(self, step: int) -> dict[str, SourceProgress]:
+    def find_progress(self, step: int) -> dict[str, SourceProgress]:
         """Return the progress of each source after the steps before `step`."""
-        turn_counts = zip(self.turns, self.counts(step), strict=True)
-        return {turn.source.name: turn.after(count) for turn, count in turn_counts}
+        turn_counts = zip(self.turns, self.count_samples(step), strict=True)
+        return {turn.source.name: turn.find_progress(count) for turn, count in turn_counts}
 
 
 class Sampler:
@@ -275,14 +275,14 @@ class Sampler:
                     "earlier, or raise `steps` or `epochs`"
                 )
             self.rules.append(rule)
-            progress = {**progress, **rule.after(rule.stop)}  # a source that is left out keeps its position
+            progress = {**progress, **rule.find_progress(rule.stop)}  # a source that is left out keeps its position
 
     @property
     def end(self) -> int:
         """Number of steps in the run."""
         return self.rules[-1].stop
 
-    def rule(self, step: int) -> RevisionRule:
+    def find_rule(self, step: int) -> RevisionRule:
         """Return the rule that determines a step; raise NotFoundError if the schedule does not have the step."""
         interval = self.schedule.find_interval(step)
         rule = next(rule for rule in self.rules if rule.number == interval.revision)
@@ -298,15 +298,15 @@ class Sampler:
     @property
     def samples(self) -> int:
         """Number of samples in all steps."""
-        return self.number(self.end)
+        return self.find_first_sample(self.end)
 
-    def number(self, step: int) -> int:
+    def find_first_sample(self, step: int) -> int:
         """Return the number of a step's first sample, counted from the beginning of the run."""
         return sum(
             (min(rule.stop, step) - rule.first) * rule.revision.batch for rule in self.rules if rule.first < step
         )
 
-    def place(self, number: int) -> tuple[int, int]:
+    def locate_sample(self, number: int) -> tuple[int, int]:
         """Return the step that reads a sample and the position in its batch; raise IndexError beyond the last one."""
         remaining = number
         for rule in self.rules:
@@ -316,18 +316,18 @@ class Sampler:
             remaining -= count
         raise IndexError(f"{self.schedule.name}: sample {number} is out of range: must be from 0 to {self.samples - 1}")
 
-    def positions(self, step: int, rank: int = 0, world_size: int = 1) -> Int64:
+    def find_positions(self, step: int, rank: int = 0, world_size: int = 1) -> Int64:
         """Return the positions of a step's batch that a rank reads; together the ranks read each position once.
 
         Raises ConfigError for a rank that is not less than `world_size`.
         """
         if not 0 <= rank < world_size:
             raise ConfigError(f"rank {rank} is out of range: must be from 0 to {world_size - 1}")
-        return np.arange(rank, self.rule(step).revision.batch, world_size, dtype=np.int64)
+        return np.arange(rank, self.find_rule(step).revision.batch, world_size, dtype=np.int64)
 
-    def spans(self, step: int, positions: Sequence[int] | Int64 | None = None) -> Spans:
+    def find_step_spans(self, step: int, positions: Sequence[int] | Int64 | None = None) -> Spans:
         """Return the token spans of a step's samples at these positions of its batch (default: all), in order."""
-        rule = self.rule(step)
+        rule = self.find_rule(step)
         batch_positions = np.arange(rule.revision.batch) if positions is None else np.asarray(positions, np.int64)
         if batch_positions.size and not 0 <= batch_positions.min() <= batch_positions.max() < rule.revision.batch:
             raise NotFoundError(
@@ -342,7 +342,7 @@ class Sampler:
         parts = []
         for number in np.unique(source).tolist():
             rows = np.flatnonzero(source == number)
-            epochs, slices = rule.turns[number].pieces(ordinal[rows])
+            epochs, slices = rule.turns[number].find_spans(ordinal[rows])
             own_slices = slices.renumber_rows(rows)
             parts.append((own_slices, np.full(len(own_slices.row), number), epochs[slices.row]))
         if not parts:
@@ -353,7 +353,7 @@ class Sampler:
         sources, epochs = (np.concatenate([part[column] for part in parts])[order] for column in (1, 2))
         return Spans(pieces.row[order], sources, epochs, pieces.shard[order], pieces.start[order], pieces.stop[order])
 
-    def readings(
+    def find_readings(
         self,
         content: str,
         start: int,
@@ -392,19 +392,19 @@ class Sampler:
         only: int | None = None,
     ) -> Iterator[SampleRead]:
         cursor, batch = rule.turns[number], rule.revision.batch
-        count = rule.counts(steps[1])[number]
+        count = rule.count_samples(steps[1])[number]
         if not count:
             return
         last_epoch = int(cursor.locate(np.array([count - 1]))[0][0])
         for epoch in range(cursor.epoch, last_epoch + 1):
             if only not in (None, epoch):
                 continue
-            ordinals = cursor.ordinals(epoch, cursor.get_order(epoch).samples_touching(shard, *span))
+            ordinals = cursor.find_ordinals(epoch, cursor.get_order(epoch).find_samples(shard, *span))
             ordinals = ordinals[ordinals < count]
-            pieces = cursor.pieces(ordinals)[1] if len(ordinals) else None
+            pieces = cursor.find_spans(ordinals)[1] if len(ordinals) else None
             if pieces is None:
                 continue
-            # Keep only pieces within the span, because `samples_touching` may return extra samples, and a sample has
+            # Keep only pieces within the span, because `find_samples` may return extra samples, and a sample has
             # other spans.
             own_pieces = pieces.select((pieces.shard == shard) & (pieces.start < span[1]) & (pieces.stop > span[0]))
             samples = rule.mixture.find_sample_numbers(number, ordinals[own_pieces.row])

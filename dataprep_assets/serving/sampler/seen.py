@@ -108,7 +108,7 @@ class SeenLedger:
         name = f"{get_documents_folder(content)}/{IDS}"
         if name not in self._names:
             return None
-        return open_ids(self.data.handle.path(name), len(self.data.ends(self.shards[content][1])))
+        return open_ids(self.data.handle.path(name), len(self.data.open_document_ends(self.shards[content][1])))
 
     def _read_source_rows(self, content: str) -> tuple[list[str], DocumentRows]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
@@ -123,7 +123,7 @@ class SeenLedger:
     def get_kept_document(self, content: str, document: int) -> KeptDocument:
         """Return a document of a shard."""
         dataset, shard = self.shards[content]
-        ends = self.data.ends(shard)
+        ends = self.data.open_document_ends(shard)
         files, rows = self.rows(content)
         file, row = rows.locate(document)
         start = int(ends[document - 1]) if document else 0
@@ -135,7 +135,7 @@ class SeenLedger:
 
     def list_documents_within(self, shard: SourceShard, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield each document with tokens in `[start, stop)`, and the number of these tokens."""
-        ends = self.data.ends(shard)
+        ends = self.data.open_document_ends(shard)
         position = start
         # side="right" skips documents that end where the span begins; these, like empty documents, have no tokens in
         # it.
@@ -151,9 +151,9 @@ class SeenLedger:
 def documents_of_step(ledger: SeenLedger, step: int, *, rank: int = 0, world_size: int = 1) -> list[SeenDocument]:
     """Return the documents that a step, or one of its ranks, read, in the order of the batch."""
     sampler, documents = ledger.data.sampler, []
-    positions = sampler.positions(step, rank, world_size)
-    sources = sampler.rule(step).revision.sources
-    spans = sampler.spans(step, positions)
+    positions = sampler.find_positions(step, rank, world_size)
+    sources = sampler.find_rule(step).revision.sources
+    spans = sampler.find_step_spans(step, positions)
     for row, number, epoch, shard_number, start, stop in zip(*(column.tolist() for column in spans), strict=True):
         source, shard = sources[number], sources[number].shards[shard_number]
         for document, tokens in ledger.list_documents_within(shard, start, stop):
@@ -217,23 +217,23 @@ def count_tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.in
         stop = min(rule.stop, until)
         if stop <= rule.first:
             continue
-        for cursor, count in zip(rule.turns, rule.counts(stop), strict=True):
+        for cursor, count in zip(rule.turns, rule.count_samples(stop), strict=True):
             # At most two epochs are read in part: the one in progress at the beginning of the turn, and the last one.
             epoch = int(cursor.locate(np.array([count]))[0][0])
             epoch_start = cursor.left + max(epoch - cursor.epoch - 1, 0) * cursor.epoch_samples
             parts = [(0, count)] if epoch == cursor.epoch else [(0, cursor.left), (epoch_start, count)]
             for shard in cursor.source.shards:
                 # The ends are int64, because NumPy converts uint64 with int64 to float64.
-                ends = np.asarray(ledger.data.ends(shard), np.int64)
+                ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
                 tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
                 # Each epoch in between reads every document once.
                 tokens += max(epoch - cursor.epoch - 1, 0) * np.diff(ends, prepend=0)
             for part_start, part_stop in parts:
                 for block_start in range(part_start, part_stop, _BLOCK):
-                    pieces = cursor.pieces(np.arange(block_start, min(block_start + _BLOCK, part_stop)))[1]
+                    pieces = cursor.find_spans(np.arange(block_start, min(block_start + _BLOCK, part_stop)))[1]
                     for number in np.unique(pieces.shard).tolist():
                         shard, own_pieces = cursor.source.shards[number], pieces.select(pieces.shard == number)
-                        ends = np.asarray(ledger.data.ends(shard), np.int64)
+                        ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
                         tokens_by_shard[shard.content] += _count_covered_tokens(ends, own_pieces.start, own_pieces.stop)
     return tokens_by_shard
 
@@ -267,7 +267,7 @@ def _count_covered_tokens(
 
 def steps_of_document(ledger: SeenLedger, document: KeptDocument, *, until: int | None = None) -> list[SampleRead]:
     """Return all readings of a document by steps before `until`, in order."""
-    readings = ledger.data.sampler.readings(document.shard.content, document.start, document.stop, until=until)
+    readings = ledger.data.sampler.find_readings(document.shard.content, document.start, document.stop, until=until)
     return sorted(readings, key=lambda reading: (reading.step, reading.position, reading.start))
 
 
@@ -278,6 +278,6 @@ def find_withdrawn_readings(ledger: SeenLedger, document: KeptDocument) -> list[
         # Use the schedule of that time, because the current one has no rule for steps that were taken back.
         sampler = Sampler(data.schedule.take_first_revisions(interval.revision + 1), data.packs)
         span = (document.start, document.stop)
-        readings = sampler.readings(document.shard.content, *span, first=interval.first, until=interval.stop)
+        readings = sampler.find_readings(document.shard.content, *span, first=interval.first, until=interval.stop)
         samples_read += [(interval, one) for one in sorted(readings, key=lambda one: (one.step, one.position))]
     return samples_read

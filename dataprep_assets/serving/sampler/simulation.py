@@ -44,10 +44,10 @@ def simulate_reads(sampler: Sampler, until: int) -> list[SourceRead]:
         stop = min(rule.stop, until)
         if stop <= rule.first:
             continue
-        for number, (cursor, count) in enumerate(zip(rule.turns, rule.counts(stop), strict=True)):
+        for number, (cursor, count) in enumerate(zip(rule.turns, rule.count_samples(stop), strict=True)):
             name = cursor.source.name
             samples[name] = samples.get(name, 0) + count
-            tokens[name] = tokens.get(name, 0) + cursor.tokens(count)
+            tokens[name] = tokens.get(name, 0) + cursor.count_tokens(count)
             # Do not sum the epochs, because a turn continues the epoch that the previous revision left unfinished.
             epochs[name] = cursor.count_epochs_read(count)
             ends.setdefault(name, []).extend(_find_epoch_ends(rule, number, count))
@@ -66,7 +66,7 @@ def simulate_reads(sampler: Sampler, until: int) -> list[SourceRead]:
 
 
 def _find_epoch_ends(rule: RevisionRule, number: int, count: int) -> Iterator[tuple[int, int]]:
-    for epoch, ordinal in rule.turns[number].ends(count):
+    for epoch, ordinal in rule.turns[number].find_epoch_ends(count):
         # Samples count from 0, so this one is the first of the next epoch.
         position = int(rule.mixture.find_sample_numbers(number, np.array([ordinal]))[0])
         yield epoch, rule.first + position // rule.revision.batch

@@ -208,7 +208,7 @@ class SampleSlots:
         # Do not read a table for this number, because startup would then open all shards' files.
         return len(self._tables[shard].ends) if shard in self._tables else self._shards[shard].samples
 
-    def pieces(self, samples: Int64) -> TokenSlices:
+    def find_spans(self, samples: Int64) -> TokenSlices:
         """Return the spans of these samples; every sample must exist."""
         # side="right" skips runs without samples, which begin where the next run does.
         which = np.searchsorted(self._firsts, samples, side="right") - 1
@@ -232,7 +232,7 @@ class SampleSlots:
             parts.append(TokenSlices(np.full(high - low, row), offsets, np.full(high - low, shard), starts, stops))
         return join_slices(parts)
 
-    def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
+    def find_samples(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that contain any of the tokens `[start, stop)` of a shard."""
         return np.concatenate(
             [_NONE, *(self._find_samples_in_run(run_index, start, stop) for run_index in self._at.get(shard, ()))]
@@ -249,7 +249,7 @@ class SampleSlots:
         packs: Int64 = self._firsts[position] + np.unique(np.searchsorted(table.ends, hit, side="right"))
         return packs
 
-    def short(self) -> Int64:
+    def find_short_samples(self) -> Int64:
         """Return the samples that may have fewer than `length` tokens; with packs, the result is always empty."""
         lasts, tokens = self._firsts[1:] - 1, self._stops - self._starts
         return lasts[(tokens % self.length != 0) & (tokens > 0)] if self._packs is None else _NONE
@@ -300,7 +300,7 @@ class Remainder:
         removed_by_revision = {then: shard.removed for then, shard in changed.items()}
         # Previous samples that lost tokens in a retraction or together with their shard.
         touched = [
-            order.samples_touching(s, *span)
+            order.find_samples(s, *span)
             for s, spans in {**removed_by_revision, **gone_ranges}.items()
             for span in spans
         ]
@@ -309,7 +309,7 @@ class Remainder:
         # and so may the last slot, which ends early.
         suspects = self._cover(self._holed)
         if length != self._wide and self._slots:
-            suspects = np.union1d(self._cover(np.union1d(self._holed, order.short())), [self._slots - 1])
+            suspects = np.union1d(self._cover(np.union1d(self._holed, order.find_short_samples())), [self._slots - 1])
         # Check only these slots, because all others have tokens, and checking all takes as long as an epoch.
         empty = np.ones(len(suspects), np.bool_)
         empty[self._locate_slots(suspects).row] = False
@@ -318,26 +318,26 @@ class Remainder:
         self._skips = self._empty - np.arange(len(self._empty))
         self.size = self._slots - len(self._empty)
 
-    def pieces(self, samples: Int64) -> TokenSlices:
+    def find_spans(self, samples: Int64) -> TokenSlices:
         """Return the spans of these samples; every sample must exist."""
         return self._locate_slots(samples + np.searchsorted(self._skips, samples, side="right"))
 
-    def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
+    def find_samples(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that may contain any of the tokens `[start, stop)` of a current shard."""
         old_index = self._was.get(shard)
         if old_index is None:
             return _NONE
         if old_index in self._kept:
-            span = self._kept[old_index].before(start, stop)
+            span = self._kept[old_index].find_previous_range(start, stop)
             if span is None:  # all of these tokens are new
                 return _NONE
             start, stop = span
-        return self._number_slots(self._cover(self._order.samples_touching(old_index, start, stop)))
+        return self._number_slots(self._cover(self._order.find_samples(old_index, start, stop)))
 
-    def short(self) -> Int64:
+    def find_short_samples(self) -> Int64:
         """Return the samples that may have fewer than `length` tokens."""
         last_slot = np.array([self._slots - 1] if self._slots else [], np.int64)
-        short = self._cover(np.union1d(self._holed, self._order.short()))
+        short = self._cover(np.union1d(self._holed, self._order.find_short_samples()))
         return self._number_slots(np.union1d(short, last_slot))
 
     def _cover(self, positions: Int64) -> Int64:
@@ -364,7 +364,7 @@ class Remainder:
             rows = np.flatnonzero(old * self._wide < slot_stops)
             if not len(rows):
                 break
-            slices = self._order.pieces(old[rows] + self._done)
+            slices = self._order.find_spans(old[rows] + self._done)
             # `shift` is the previous sample's offset in the slot. Cut off tokens before and after the slot.
             shift = (old * self._wide - slot_starts)[rows][slices.row]
             low = np.maximum(-shift - slices.at, 0)
@@ -423,7 +423,7 @@ class KeptRanges(NamedTuple):
         begins, ends = np.maximum(self.starts[low:high], start), np.minimum(self.stops[low:high], stop)
         return begins, ends, self.shifts[low:high]
 
-    def before(self, start: int, stop: int) -> tuple[int, int] | None:
+    def find_previous_range(self, start: int, stop: int) -> tuple[int, int] | None:
         """Return the previous range that spans the current tokens `[start, stop)`; None if all of them are new."""
         begins = np.maximum(self.starts + self.shifts, start)
         ends = np.minimum(self.stops + self.shifts, stop)
@@ -469,45 +469,46 @@ class SourceOrder:
         self._permutation = Permutation(self.size, *key)
 
         self.is_exact: bool = sample_slots.is_exact and (rest is None or rest.is_exact)
-        """Whether all samples except those in `short` have `length` tokens; packs have only about that many."""
+        """Whether all samples have `length` tokens, except those of `find_short_samples`. False for packs."""
 
     def read(self, done_count: int) -> float:
         """Return the fraction of the epoch that has been read after `done_count` of its samples; 1 at its end."""
         read_before = 0.0 if self._rest is None else self._rest.read
         return read_before + (1 - read_before) * done_count / max(self.size, 1)
 
-    def tokens(self, first: int, stop: int) -> int:
+    def estimate_tokens(self, first: int, stop: int) -> int:
         """Return the number of tokens in the samples `[first, stop)`, estimated from up to 256 samples for packs."""
         count = stop - first
         if not count:
             return 0
         if not self.is_exact:
             sample_numbers = np.unique(np.linspace(first, stop - 1, min(count, 256)).astype(np.int64))
-            slices = self.pieces(sample_numbers)
+            slices = self.find_spans(sample_numbers)
             return round(int((slices.stop - slices.start).sum()) / len(sample_numbers) * count)
-        short = self.short()
-        slices = self.pieces(short[(short >= first) & (short < stop)])
+        short = self.find_short_samples()
+        slices = self.find_spans(short[(short >= first) & (short < stop)])
         lacking = self.length * len(np.unique(slices.row)) - int((slices.stop - slices.start).sum())
         return count * self.length - lacking
 
-    def pieces(self, samples: Int64) -> TokenSlices:
+    def find_spans(self, samples: Int64) -> TokenSlices:
         """Return the spans of these samples, in no particular order; every sample must exist."""
         positions = self._permutation(samples)
         if self._rest is None:
-            return self._cut.pieces(positions)
+            return self._cut.find_spans(positions)
         new, old = np.flatnonzero(positions >= self._left), np.flatnonzero(positions < self._left)
-        new_slices, old_slices = self._cut.pieces(positions[new] - self._left), self._rest.pieces(positions[old])
+        new_slices = self._cut.find_spans(positions[new] - self._left)
+        old_slices = self._rest.find_spans(positions[old])
         return join_slices([new_slices.renumber_rows(new), old_slices.renumber_rows(old)])
 
-    def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
+    def find_samples(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that may contain any of the tokens `[start, stop)` of a shard; a few contain none."""
-        old_samples = _NONE if self._rest is None else self._rest.samples_touching(shard, start, stop)
+        old_samples = _NONE if self._rest is None else self._rest.find_samples(shard, start, stop)
         # A shard that gained documents has samples in both parts.
         return self._permutation.invert(
-            np.concatenate([old_samples, self._left + self._cut.samples_touching(shard, start, stop)])
+            np.concatenate([old_samples, self._left + self._cut.find_samples(shard, start, stop)])
         )
 
-    def short(self) -> Int64:
+    def find_short_samples(self) -> Int64:
         """Return the samples that may have fewer than `length` tokens."""
-        old_samples = _NONE if self._rest is None else self._rest.short()
-        return self._permutation.invert(np.concatenate([old_samples, self._left + self._cut.short()]))
+        old_samples = _NONE if self._rest is None else self._rest.find_short_samples()
+        return self._permutation.invert(np.concatenate([old_samples, self._left + self._cut.find_short_samples()]))

@@ -203,7 +203,7 @@ class TrainingData:
         Raises NotFoundError for a step beyond the end, and ConfigError if a shard differs from the schedule. Raises
         TransferError, naming the step, if object storage cannot be read.
         """
-        positions = self.sampler.positions(step, rank, world_size)
+        positions = self.sampler.find_positions(step, rank, world_size)
         return self._read_batch(step, positions, self._find_spans(step, rank, world_size, 0, len(positions)))
 
     def sample(self, step: int, position: int) -> Batch:
@@ -212,7 +212,7 @@ class TrainingData:
 
     def _find_spans(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
         """Return the spans of a rank's samples `[low, high)` in a step; several steps' spans are computed together."""
-        rule = self.sampler.rule(step)
+        rule = self.sampler.find_rule(step)
         ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
         block, block_step = divmod(step - rule.first, ahead)
         spans, row_numbers = self._block(rule.number, block, ahead, rank, world_size)
@@ -232,7 +232,7 @@ class TrainingData:
 
     def _read_batch(self, step: int, positions: NDArray[np.int64], spans: Spans) -> Batch:
         """Return the batch with the tokens of these spans, which are at these positions of the step's batch."""
-        rule = self.sampler.rule(step)
+        rule = self.sampler.find_rule(step)
         shape = (len(positions), rule.revision.sequence_length)
         tokens, labels = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
         numbers, documents = (
@@ -262,7 +262,7 @@ class TrainingData:
             labels[row, offset : offset + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
                 # Find the ends of documents within the span, as positions in the sample.
-                ends = self.ends(rule.revision.sources[source].shards[shard])
+                ends = self.open_document_ends(rule.revision.sources[source].shards[shard])
                 # Search with uint64, because for a Python int NumPy would convert the whole mapped file to float64.
                 low, high = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
                 inside_ends = np.asarray(ends[low:high], np.int64)
@@ -287,7 +287,7 @@ class TrainingData:
         """Return the tokens of each span, and the following token if the shard has one."""
         span_rows = list(zip(*(column.tolist() for column in spans), strict=True))
         read_ids = [
-            (self.tokens(sources[source], sources[source].shards[shard]), start, stop + 1)
+            (self.open_tokens(sources[source], sources[source].shards[shard]), start, stop + 1)
             for _, source, _, shard, start, stop in span_rows
         ]
         # Send requests in parallel, because they mostly wait for the network.
@@ -299,7 +299,7 @@ class TrainingData:
             )
         return [np.asarray(tokens[start:stop]) for tokens, start, stop in read_ids]
 
-    def tokens(self, source: Source, shard: SourceShard) -> NDArray[Any] | RemoteTokens:
+    def open_tokens(self, source: Source, shard: SourceShard) -> NDArray[Any] | RemoteTokens:
         """Return the tokens of a shard; raise ConfigError if it is missing or differs from the schedule."""
         if shard.content in self._tokens:
             return self._tokens[shard.content]
@@ -319,7 +319,7 @@ class TrainingData:
             )
         return self._tokens.setdefault(shard.content, handle.tokens(TOKENS))
 
-    def ends(self, shard: SourceShard) -> NDArray[Any]:
+    def open_document_ends(self, shard: SourceShard) -> NDArray[Any]:
         """Return the end of each document of a shard, from the schedule's artifact."""
         if shard.content not in self._ends:
             path = self._handle.path(f"{get_documents_folder(shard.content)}/{ENDS}")
