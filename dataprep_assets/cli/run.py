@@ -181,7 +181,10 @@ def _open_sound(names: Sequence[str], *, is_whole: bool = True) -> list["OpenDat
 
 
 def _print_dry_run(name: str, *, as_json: bool) -> int:
-    """Print what a run would build and what the filter rules would drop; return the exit code of `status`."""
+    """Print the artifacts that a run would build and the documents that the filter rules would drop.
+
+    Return the exit code of `status`.
+    """
     stop_waiting()
     code = print_rebuild(name, as_json=as_json)
     dataset = project.open_dataset(name)

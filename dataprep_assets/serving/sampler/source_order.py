@@ -446,7 +446,8 @@ def _measure_gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
 class SourceOrder:
     """Order of a source's samples in one epoch.
 
-    Sample `k` is number `permutation(k)` of the samples of `rest`, followed by those of `sample_slots`.
+    Sample `k` is number `permutation(k)` in the list of the samples of `rest`, followed by the samples of
+    `sample_slots`.
 
     Args:
         sample_slots: New samples, or all samples at the beginning of an epoch.
