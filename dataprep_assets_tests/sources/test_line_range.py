@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.sources.readers import find_line_range as module
+from dataprep_assets.sources.readers import line_range as module
 from dataprep_assets.sources.readers.line_range import find_line_range
 
 
