@@ -19,8 +19,8 @@ from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-from dataprep_assets.resources import StorageResource, resources_of
-from dataprep_assets.resources.environment import initialized
+from dataprep_assets.resources import StorageResource, create_resources
+from dataprep_assets.resources.environment import resolve_variables
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 
@@ -63,7 +63,7 @@ class Bound:
         of = [*(component.declaration for component in components), storage]
         if len(of) != len(self._of) or any(one is not other for one, other in zip(of, self._of, strict=True)):
             built = [component.build_defs(None) for component in components]  # type: ignore[arg-type]
-            self._made = dg.Definitions.merge(*built, dg.Definitions(resources=resources_of(storage)))
+            self._made = dg.Definitions.merge(*built, dg.Definitions(resources=create_resources(storage)))
             self._of = of
         return self._made
 
@@ -81,7 +81,7 @@ class Project:
     @property
     def store(self) -> ArtifactStore:
         """Where its artifacts are."""
-        return initialized(self.storage).artifacts(self.corpus.storage)
+        return resolve_variables(self.storage).artifacts(self.corpus.storage)
 
     def key(self, name: str, split: str | None = None) -> dg.AssetKey:
         """The key of one of its assets."""

@@ -71,9 +71,9 @@ def _print_rebuild(
         checks = f"nothing to build, {count_of(len(rebuild.due), 'artifact')} to check"
         print(f"{name}: {len(rebuild.works)} to build" if rebuild.works else f"{name}: {checks}")
         print()
-        for line in rebuild_lines(rebuild, project.current_privacy()):
+        for line in rebuild_lines(rebuild, project.get_privacy()):
             print(line)
-        for downstream in _affected_artifacts(component, rebuild):
+        for downstream in _find_affected_artifacts(component, rebuild):
             print(f"downstream: {downstream['dataset']}/{downstream['artifact']}, built from {downstream['through']}")
     project.print_unless_private(component.describe_state(store), f"{name}: the previous run remains valid")
     for leftover in _find_still_held(component, store):
@@ -95,16 +95,14 @@ def _to_json(
     return {
         "dataset": component.declaration.dataset,
         **rebuild.to_json(),
-        "reaches": _affected_artifacts(component, rebuild),
-        "standing": [
-            project.current_privacy().public_text(line, "not shown") for line in component.describe_state(store)
-        ],
+        "reaches": _find_affected_artifacts(component, rebuild),
+        "standing": [project.get_privacy().public_text(line, "not shown") for line in component.describe_state(store)],
         "still_held": [vars(leftover) for leftover in _find_still_held(component, store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in leftovers],
     }
 
 
-def _affected_artifacts(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
+def _find_affected_artifacts(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
     """Return the artifacts of other declared datasets that depend on artifacts that a run would build."""
     from dataprep_assets.engine.staleness.downstream import find_affected_artifacts
 
@@ -120,7 +118,7 @@ def _affected_artifacts(component: "Dataset", rebuild: "Rebuild") -> list[dict[s
 
 
 def _find_still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[RemainingRetractions]":
-    """Yield partitions of other datasets that hold documents retracted by this dataset, and the reverse.
+    """Yield partitions of other datasets with documents that this dataset retracted, and of this dataset with theirs.
 
     All other datasets are loaded only if this dataset dropped any document as retracted. Otherwise only datasets with a
     retraction list are loaded.

@@ -116,7 +116,7 @@ def command(
     if text_file is not None:
         question["text"] = _read_text(text_file)
     tracer = project.open_dataset(dataset).tracer()
-    # opened once, because every matching document is looked up in every run
+    # Open the training runs once, because every matching document is looked up in each of them.
     runs = list(find_training_runs(dataset))
     splits = parse_split_names(split) or (None,)
     for match in chain.from_iterable(

@@ -127,7 +127,7 @@ def load_tagger(name: str) -> TextTagger:
     extension = TAGGERS[name]
     tagger = extension.load()
     if not isinstance(tagger, TextTagger):
-        raise extension.unfit_error("is not a TextTagger")
+        raise extension.build_unfit_error("is not a TextTagger")
     return tagger
 
 

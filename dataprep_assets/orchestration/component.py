@@ -29,7 +29,7 @@ from dataprep_assets.orchestration.runs.step_build import StepBuild, convert_err
 from dataprep_assets.orchestration.sensors.automation import build_automation, check_crons
 from dataprep_assets.orchestration.sensors.freshness import build_policy
 from dataprep_assets.planning.cost import SHARDS_PER_RUN
-from dataprep_assets.project import SHOWN_AS, is_shown, shipped_kind
+from dataprep_assets.project import SHOWN_AS, find_shipped_kind, is_shown
 from dataprep_assets.resources import StorageResource, io_manager
 from dataprep_assets.sources.upstream import Materialization, set_provider
 from dataprep_assets.stores.files import private_files
@@ -233,7 +233,7 @@ def build_dataset_definitions(dataset: Dataset) -> dg.Definitions:
 
 
 def _find_kind(dataset: Dataset) -> str | None:
-    return None if dataset.folder is None else shipped_kind(dataset.folder)
+    return None if dataset.folder is None else find_shipped_kind(dataset.folder)
 
 
 class DatasetComponent(Dataset, dg.Component):

@@ -250,7 +250,7 @@ def find_quarantined(handle: ArtifactHandle, file: str, row: int | None) -> Mapp
     return None
 
 
-def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[IndexedShard]:
+def list_traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[IndexedShard]:
     """Return the finished shards among `artifacts`, in order; raises MissingArtifactError if one is missing.
 
     Positions in a stream are undefined if one of its shards is missing.

@@ -89,7 +89,7 @@ def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
 
 
 def _convert(folder: Path, pattern: str | None) -> Path | None:
-    # imported here, because most tokenizers need no conversion
+    # Imported only when needed, because most tokenizers need no conversion.
     from dataprep_assets.tokenization.conversion import convert_folder
 
     return convert_folder(folder, pattern)
@@ -98,7 +98,7 @@ def _convert(folder: Path, pattern: str | None) -> Path | None:
 def _download_original(declaration: TokenizerDeclaration) -> Path:
     """Download a repository's tokenizer in a form that can be converted, and return its folder.
 
-    Raises TokenizerError if there is none.
+    Raises TokenizerError if the repository has no such tokenizer.
     """
     from dataprep_assets.tokenization.conversion import TEMPLATES
     from dataprep_assets.tokenization.originals import CANDIDATES, CODE, DESCRIPTIONS
@@ -117,7 +117,7 @@ def _download_original(declaration: TokenizerDeclaration) -> Path:
 
 
 def _require_text(path: Path) -> None:
-    """Raise TokenizerError if a tokenizer file has different content, such as the pointer to the file."""
+    """Raise TokenizerError if a tokenizer file has different content, such as a pointer to the real file."""
     for file in (path,) if path.is_file() else (path / TOKENIZER, path / CONFIG):
         with suppress(OSError):  # loading reports a missing or unreadable file
             if (kind := detect_non_text(file)) is not None:
@@ -171,7 +171,7 @@ def _is_at_hand(tokenizer: TokenizerDeclaration) -> bool:
     if not all(is_cached(repo, revision, file) for file in (TOKENIZER, CONFIG)):
         return False
     path = fetch_hub_file(repo, revision, TOKENIZER)
-    # read the older files only if the settings have no list of tokens
+    # Require the older files only if the settings have no list of tokens.
     has_tokens = path is not None and DECODER in read_settings(path.parent).values
     return has_tokens or all(is_cached(repo, revision, file) for file in OLDER_FILES)
 

@@ -25,7 +25,7 @@ import orjson
 from typing_extensions import TypedDict
 
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
-from dataprep_assets.project import read_state, user_cache
+from dataprep_assets.project import find_user_cache, read_state
 from dataprep_assets.stores.files import digest_value, sha256_file
 from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle, load_reference_tokenizer
 from dataprep_assets.tokenization.certificate import generate_adversarial_documents
@@ -147,7 +147,7 @@ def convert_folder(folder: Path, pattern: str | None = None) -> Path | None:
 
 def _locate_cache() -> Path:
     try:
-        return user_cache() / "tokenizers"
+        return find_user_cache() / "tokenizers"
     except ConfigError as error:
         raise TokenizerError(
             "the conversion of a tokenizer needs a cache folder. Set XDG_CACHE_HOME to a folder"

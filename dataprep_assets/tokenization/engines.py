@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.integrity.commit import write_atomically
-from dataprep_assets.project import read_state, user_cache
+from dataprep_assets.project import find_user_cache, read_state
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization import reference
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_reference_tokenizer
@@ -122,7 +122,7 @@ T = TypeVar("T")
 
 def _locate_cache_file(kind: str, key: str) -> Path | None:
     try:
-        return user_cache() / kind / f"{key}.json"
+        return find_user_cache() / kind / f"{key}.json"
     except ConfigError:  # without a home folder, as in some containers, nothing is cached
         return None
 

@@ -171,7 +171,7 @@ def test_of_a_run_the_steps_that_built_are_kept_by_their_size_and_the_rest_if_it
 
 def test_a_process_knows_when_it_began() -> None:
     before = time.monotonic()
-    code = "from dataprep_assets.execution.watch import process_start; print(process_start())"
+    code = "from dataprep_assets.execution.watch import read_process_start; print(read_process_start())"
     began = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     # the kernel counts in hundredths of a second
     assert before - 0.02 <= began <= time.monotonic()

@@ -109,5 +109,5 @@ def debris(cache: Path) -> list[str]:
 def leases(window: ShardWindow) -> dict[str, list[int]]:
     """Process → the shards that it holds, as the processes of this window's cache see it now."""
     state = window._cache._state
-    with state.locked():
-        return state.leases()
+    with state.hold_lock():
+        return state.read_leases()

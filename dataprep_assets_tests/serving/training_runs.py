@@ -387,7 +387,7 @@ class TrainingRun:
         sampler, last = indexed.data.sampler, indexed.data.sampler.rules[-1].first
         for step, rows in self.wrote.items():
             for position, tokens in rows.items():
-                number = sampler.number(step) + position
+                number = sampler.find_first_sample(step) + position
                 at, sample = 0, number
                 if not indexed.blend.is_one:
                     base = indexed.blend.build_name_prefix()

@@ -18,8 +18,15 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.staleness.decide import Action, FileFacts, PartitionFacts, decide_action
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
-from dataprep_assets.integrity.commit import publish_directory, staging
-from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, current_time, read_versions, record_files
+from dataprep_assets.integrity.commit import open_staging, publish_directory
+from dataprep_assets.integrity.receipt import (
+    Ledger,
+    Receipt,
+    Verification,
+    format_current_time,
+    read_versions,
+    record_files,
+)
 
 # Typed facts: the values in an artifact's receipt besides its files and counts. They are declared next to the artifact.
 #
@@ -146,7 +153,7 @@ def ensure_built(
     # lock, because the upload would mistake our own lock for a build in progress. It reads no files.
     if store.knows_digests and (kept_receipt := _find_current_receipt(recipe, store, verification)) is not None:
         return kept_receipt, True
-    with staging(directory, recipe.key) as staged:
+    with open_staging(directory, recipe.key) as staged:
         # repeat the check under the lock, because another process may have built the artifact meanwhile
         receipt = _find_current_receipt(recipe, store, verification)
         # only a writer that resumes knows which files of a killed build are complete
@@ -174,7 +181,7 @@ def ensure_built(
             facts=written_files.facts.to_json() if written_files.facts is not None else {},
             ledger=written_files.ledger,
             sources=written_files.sources,
-            measured={"created": current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
+            measured={"created": format_current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
             recipe=final_recipe.to_json(),
         )
         # write the receipt last and publish with one rename, so that a build killed earlier leaves no artifact

@@ -32,7 +32,7 @@ def find_ledger_imbalance(receipt: Receipt) -> Iterator[str]:
     """Yield a sentence if the ledger's documents and dropped rows do not add up to its rows."""
     name = describe_artifact(receipt)
     try:
-        require_ledger(receipt).balance(name)
+        require_ledger(receipt).require_balance(name)
     except IntegrityError as error:
         yield str(error)
 

@@ -86,10 +86,10 @@ def load_view(views: Extensions, name: str, kind: type[V]) -> V:
     extension = views[name]
     view = extension.load()
     if not isinstance(view, kind):
-        raise extension.unfit_error(f"is not a {kind.__name__}")
+        raise extension.build_unfit_error(f"is not a {kind.__name__}")
     # the names must be equal, because the artifact uses the declared name and its key the view's own name
     if view.name != name:
-        raise extension.unfit_error(f"has the name {view.name!r}")
+        raise extension.build_unfit_error(f"has the name {view.name!r}")
     return view
 
 

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict  # pydantic requires this one below Pyth
 
 from dataprep_assets.engine.checks.check import Check, Checkable, Finding
 from dataprep_assets.errors import DataprepError, count_of
-from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, choose_worker_count
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
@@ -479,7 +479,7 @@ class PartitionChecks(Generic[T, S]):
         planned_partitions = self.planned(store, partitions)
         if workers is None:
             return ((partition.artifact.partition or "", find(partition)) for partition in planned_partitions)
-        count = worker_count(workers.declared)
+        count = choose_worker_count(workers.declared)
         return find_in_workers(planned_partitions, find, count, engine=workers.engine, prepare=workers.prepare)
 
     def examine(

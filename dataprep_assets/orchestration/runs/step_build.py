@@ -34,10 +34,10 @@ from dataprep_assets.errors import (
     raise_detached,
 )
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.pool import choose_worker_count
 from dataprep_assets.execution.progress import Progress, Sink
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import refusal_error
+from dataprep_assets.integrity.commit import translate_os_error
 from dataprep_assets.orchestration.checks import build_check_evaluation, examine_artifact, log_evaluation
 from dataprep_assets.orchestration.metadata import build_metadata, build_version_tags, render_entries
 from dataprep_assets.orchestration.partitions import (
@@ -71,11 +71,11 @@ class LogSink:
     def show(self, progress: Progress) -> None:
         if time.monotonic() - self._last_log_time >= LOG_SECONDS:
             self._last_log_time = time.monotonic()
-            self._log(f"{self._title}: {progress.line()}")
+            self._log(f"{self._title}: {progress.format_line()}")
 
     def close(self, progress: Progress) -> None:
         if progress.has_counts:
-            self._log(f"{self._title}: {progress.line()}")
+            self._log(f"{self._title}: {progress.format_line()}")
 
 
 class ObservationSink:
@@ -97,7 +97,7 @@ class ObservationSink:
         self._context.log_event(
             dg.AssetObservation(
                 asset_key=self._key,
-                description=f"Running: {progress.line().strip()}",
+                description=f"Running: {progress.format_line().strip()}",
                 metadata={
                     "progress": format_share(progress.fraction),
                     "done": progress.amount,
@@ -218,7 +218,7 @@ class StepBuild:
         _refuse_failed_inputs(spec, self._store, slots)
         tags, failed, reused = build_version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
         partitions = [slot for slot in slots if slot is not None]
-        workers, privacy = worker_count(spec.declaration.workers), load_privacy(spec.declaration, self._store)
+        workers, privacy = choose_worker_count(spec.declaration.workers), load_privacy(spec.declaration, self._store)
 
         def warn(sentence: str) -> None:
             message = privacy.public_text(sentence, f"{'/'.join(spec.path)}: a warning")
@@ -229,7 +229,7 @@ class StepBuild:
         progress = Progress(workers=workers, sinks=build_sinks(context, spec), amounts=not privacy.closed)
         rebuilt_artifacts = [spec.locate_artifact(self._store, slot) for slot in slots if slot in rebuild]
         request = BuildRequest(
-            store=self._store.mark_rebuilding(rebuilt_artifacts) if rebuilt_artifacts else self._store,
+            store=self._store.mark_for_rebuild(rebuilt_artifacts) if rebuilt_artifacts else self._store,
             partitions=partitions,
             workers=workers,
             progress=progress,
@@ -354,7 +354,7 @@ def convert_errors(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
         message = _format_error(spec, store, error, "/".join(spec.path))
         raise dg.Failure(message, metadata=_flag_misconfiguration([error]), allow_retries=False) from None
     except OSError as error:
-        message = _format_error(spec, store, refusal_error(error, store.root), "/".join(spec.path))
+        message = _format_error(spec, store, translate_os_error(error, store.root), "/".join(spec.path))
         raise dg.Failure(message, allow_retries=False) from None
     except dg.Failure:
         raise

@@ -292,5 +292,5 @@ class LineSink:
 
     def _write(self, progress: Progress) -> None:
         with contextlib.suppress(OSError):  # the reader closed the pipe, but the step continues
-            self._stream.write(f"    {self._title}: {progress.line().strip()}\n")
+            self._stream.write(f"    {self._title}: {progress.format_line().strip()}\n")
             self._stream.flush()

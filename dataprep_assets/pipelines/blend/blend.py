@@ -18,7 +18,7 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.pool import choose_worker_count
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_checks import OpenedRun, list_run_checks
@@ -156,7 +156,7 @@ def build_stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendP
         BLEND_SNAPSHOT, snapshots, total - len(snapshots), max(0, len(snapshots) - len(shards))
     )
     shard_row = _build_stage_row(
-        SHARDS[blend.stage].name, shards, total - len(shards), actors=worker_count(blend.workers)
+        SHARDS[blend.stage].name, shards, total - len(shards), actors=choose_worker_count(blend.workers)
     )
     return [
         build_single_row("blend_plan", "blend_plan"),

@@ -23,7 +23,7 @@ from dataprep_assets.pipelines.blend.row_ids import load_blend_ids
 from dataprep_assets.pipelines.blend.sft.chat_tracer import ChatTracer
 from dataprep_assets.pipelines.blend.shard_tracer import ShardTracer
 from dataprep_assets.sources.readers.records import RecordFields
-from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
+from dataprep_assets.stream.stream_tracer import StreamTracer, list_traced_shards
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
 SHARD_TRACERS: Mapping[str, type[ShardTracer[Any, Any]]] = {"sft": ChatTracer, "pairs": PairsTracer, "rl": RecordTracer}
@@ -42,7 +42,7 @@ def build_blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Seq
     if blend.stage in SHARD_TRACERS:
         return SHARD_TRACERS[blend.stage](blend, store, {unit.name: unit.partitions for unit in plan.units})
     splits = {
-        unit.name: traced_shards(store, [blend.artifact(INDEXED_BINS, key) for key in unit.partitions])
+        unit.name: list_traced_shards(store, [blend.artifact(INDEXED_BINS, key) for key in unit.partitions])
         for unit in plan.units
     }
     bundle = partial(load_declared_tokenizer, blend.required_tokenizer)
@@ -70,7 +70,7 @@ def _find_refusal_reason(blend: BlendDeclaration, store: ArtifactStore, file: st
             fields = RecordFields(plan.find_shard(partition)[0].dataset.text_field, ids.id_field if ids else None)
             for part in load_shard_parts(blend, store, plan, partition):
                 # skip shards with other row ranges of the same file
-                is_inside = part.rows is None or part.rows.rows_within(row, 1) == slice(0, 1)
+                is_inside = part.rows is None or part.rows.select_rows(row, 1) == slice(0, 1)
                 if part.label == file and is_inside and (block := part.record_at(row, fields)) is not None:
                     return selection.explain_refusal(block)
     except (DataprepError, OSError):

@@ -23,7 +23,7 @@ from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.mistakes import Keys
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, count_of
-from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.pool import choose_worker_count
 from dataprep_assets.formats import packed_rows, preference_rows
 from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.formats.flat_bins import token_dtype
@@ -56,7 +56,11 @@ from dataprep_assets.pipelines.blend.stage_views import load_declared_views
 from dataprep_assets.pipelines.blend.stream import choose_dtype, find_separator
 from dataprep_assets.pipelines.blend.view import build_view_spec, list_view_lines
 from dataprep_assets.planning.cost import Machine, Products, SplitSizes, measure_density
-from dataprep_assets.stream.engine_certificate import describe_engine, describe_engine_line, engine_certificate_spec
+from dataprep_assets.stream.engine_certificate import (
+    build_engine_certificate_spec,
+    describe_engine,
+    describe_engine_line,
+)
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals, load_declared_tokenizer
 from dataprep_assets.table import align_rows, format_share
 
@@ -106,7 +110,7 @@ MAX_STREAMED_RUNS = 64
 
 def count_shards_per_run(blend: BlendDeclaration, total: int) -> int:
     """Return the number of shards per run of a streaming blend with `total` shards, enough to keep the workers busy."""
-    return max(4 * worker_count(blend.workers), -(-total // MAX_STREAMED_RUNS))
+    return max(4 * choose_worker_count(blend.workers), -(-total // MAX_STREAMED_RUNS))
 
 
 def group_into_runs(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[list[str]]:
@@ -344,7 +348,7 @@ def build_blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
     snapshot = build_blend_snapshot_spec(blend, partitions=partitions, preview=preview)
     certificates = []
     if blend.stage != "rl":  # RL records are not tokenized
-        certificates = [engine_certificate_spec(build_blend_engine(blend), inputs=(preview,))]
+        certificates = [build_engine_certificate_spec(build_blend_engine(blend), inputs=(preview,))]
     shards = build_blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
     run = build_blend_spec(blend, shards=shards)
     manifests = [build_rl_manifest_spec(blend, run=run)] if blend.stage == "rl" else []

@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.blend.stream import build_stream_plan
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.separators import boundaries_match
 from dataprep_assets.stream.shard_job import build_token_bins
-from dataprep_assets.stream.stream_index import current_retractions, index_metadata
+from dataprep_assets.stream.stream_index import describe_index, list_current_retractions
 from dataprep_assets.stream.token_bins_checks import (
     CERTIFICATE_VALID,
     IDS_IN_VOCABULARY,
@@ -136,7 +136,7 @@ def prepare_indexed_bins_shards(
                 artifact=artifact,
                 store=store,
                 plan=stream,
-                retracted=current_retractions(store, artifact, stream.retracted_ids),
+                retracted=list_current_retractions(store, artifact, stream.retracted_ids),
                 budget=blend.bad_records.budget,
                 files=load_shard_parts(blend, store, plan, partition),
                 # pass only the total size, because the plan has no sizes of row ranges
@@ -157,5 +157,5 @@ INDEXED_BINS_SHARDS = BlendShards(
     checks=INDEXED_BINS_CHECKS,
     open=OpenedTokens.open,
     version=VERSION,
-    metadata=index_metadata,
+    metadata=describe_index,
 )

@@ -11,7 +11,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
-from dataprep_assets.stream.stream_losses import stream_losses, tokenizer_losses
+from dataprep_assets.stream.stream_losses import find_tokenizer_losses, stream_losses
 from dataprep_assets.tokenization.chat.messages import FILTERED
 
 _FILES = 3
@@ -59,7 +59,7 @@ def find_shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> I
         if blend.stage == "sft":
             yield from _find_sequence_losses(members, name)
         if blend.stage in ("sft", "pairs"):
-            yield from tokenizer_losses(members, name)
+            yield from find_tokenizer_losses(members, name)
 
 
 def _find_field_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:

@@ -179,7 +179,7 @@ def build_combined_bins(
         document_ends.concatenate(_iterate_end_files(store, shards), staged / ENDS)
         flat_bins.write_meta(staged, meta_values)
         ledger = Ledger.total(r.ledger or Ledger() for _, r in shards)
-        ledger.balance(f"{corpus.dataset}/combined_bins/{split}")
+        ledger.require_balance(f"{corpus.dataset}/combined_bins/{split}")
         expected_bytes = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
         if tokens.record.bytes != expected_bytes:
             raise IntegrityError(

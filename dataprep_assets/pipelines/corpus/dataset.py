@@ -30,7 +30,11 @@ from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot_spec
 from dataprep_assets.pipelines.corpus.source.source_parts import build_corpus_engine, build_corpus_watch
 from dataprep_assets.pipelines.corpus.token_bins import build_token_bins_spec
 from dataprep_assets.pipelines.corpus.view import artifact_name, build_view_spec, load_corpus_view, trainer_lines
-from dataprep_assets.stream.engine_certificate import describe_engine, describe_engine_line, engine_certificate_spec
+from dataprep_assets.stream.engine_certificate import (
+    build_engine_certificate_spec,
+    describe_engine,
+    describe_engine_line,
+)
 from dataprep_assets.stream.source import describe_card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals
@@ -257,7 +261,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
     """
     shards = {split: _plan_shards(corpus, split) for split in corpus.splits}
     manifest = build_manifest_spec(corpus, plans=tuple(shards.values()), watch=build_corpus_watch(corpus))
-    certificate = engine_certificate_spec(build_corpus_engine(corpus), inputs=(manifest,))
+    certificate = build_engine_certificate_spec(build_corpus_engine(corpus), inputs=(manifest,))
     specs = [manifest, certificate]
     snapshots = {
         split: build_snapshot_spec(corpus, split, partitions=partitions, manifest=manifest)

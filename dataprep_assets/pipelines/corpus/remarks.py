@@ -55,7 +55,7 @@ from dataprep_assets.sources.readers.input_format import input_format
 from dataprep_assets.sources.readers.records import AbsentColumnError, RecordFields
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.declaration import HubSource, ObjectStoreSource
-from dataprep_assets.stream.remote_remarks import remote_remarks
+from dataprep_assets.stream.remote_remarks import find_remote_remarks
 from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import explain_refusal
 from dataprep_assets.stream.tokenizer import find_local_tokenizer, find_rendered_remarks, find_separator_remarks
@@ -100,7 +100,7 @@ def find_corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             yield Remark(keys=("retractions",), sentence=str(error))
     yield from _check_libraries(corpus)
     if isinstance(corpus.source, HubSource | ObjectStoreSource):
-        yield from remote_remarks(corpus.source)
+        yield from find_remote_remarks(corpus.source)
     elif not is_mirrored(corpus.source):
         yield from _check_files(corpus, bundle)
 

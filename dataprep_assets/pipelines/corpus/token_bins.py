@@ -32,7 +32,7 @@ from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings, 
 from dataprep_assets.pipelines.corpus.source.source_parts import build_shard_fetches, load_source_parts
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.reencoding import load_plan_encoder
-from dataprep_assets.stream.stream_index import IndexedShard, current_retractions, index_metadata
+from dataprep_assets.stream.stream_index import IndexedShard, describe_index, list_current_retractions
 from dataprep_assets.stream.stream_losses import configure_checks, stream_losses
 from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
 from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenShard
@@ -207,7 +207,7 @@ def build_token_bins_spec(
         recipes=partial(_build_recipes, corpus),
         build=partial(_build_shards, corpus),
         reads=partial(estimate_readings, corpus, tokenized=True),
-        metadata=index_metadata,
+        metadata=describe_index,
         losses=lambda _, receipts: stream_losses(receipts, split),
         check_groups=_build_check_groups(corpus, split),
     )
@@ -237,7 +237,7 @@ def plan_token_shards(
                 files=load_source_parts(corpus, store, manifest, partition, ruled_out),
                 sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
                 # empty with a selection, which already drops retracted rows and is part of the key
-                retracted=() if corpus.selects else current_retractions(store, artifact, plan.retracted_ids),
+                retracted=() if corpus.selects else list_current_retractions(store, artifact, plan.retracted_ids),
                 ruled_out=ruled_out,
             )
         )

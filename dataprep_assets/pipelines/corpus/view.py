@@ -48,7 +48,7 @@ from dataprep_assets.pipelines.corpus.combined_bins import (
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.views import VIEWS
-from dataprep_assets.stream.retracted_documents import retraction_finding
+from dataprep_assets.stream.retracted_documents import build_retraction_finding
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 
 
@@ -329,7 +329,7 @@ def check_retractions(view: OpenedView) -> Finding:
                 yield finding.summary
 
     scope = count_of(len(combined), "split")
-    return retraction_finding(
+    return build_retraction_finding(
         defects(), scope, len(removed_ids), "Rebuild token_bins, then combined_bins, then the view"
     )
 

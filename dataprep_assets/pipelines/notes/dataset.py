@@ -57,9 +57,9 @@ from dataprep_assets.stream.engine_certificate import (
     ENGINE_CERTIFICATE,
     CertifiedEngine,
     Sample,
+    build_engine_certificate_spec,
     describe_engine,
     describe_engine_line,
-    engine_certificate_spec,
 )
 from dataprep_assets.stream.source import describe_card_source
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals
@@ -318,7 +318,7 @@ def _describe_fill(notes: NotesDeclaration, rows: int, tokens: int) -> str:
 def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
     """Return the specs of a dataset of notes: certificate → packed cohorts → shards and directory per format."""
     months = Partitions.from_keys(notes.months.expected_keys, "cohort")
-    certificate = engine_certificate_spec(notes_engine(notes))
+    certificate = build_engine_certificate_spec(notes_engine(notes))
     cohorts = build_packed_cohorts_spec(notes, months=months, certificate=certificate)
     shards = [build_cohort_shards_spec(notes, format, spec=cohorts) for format in notes.formats]
     directories = [

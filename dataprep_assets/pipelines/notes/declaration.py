@@ -25,7 +25,7 @@ from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.note_tokens import Encode
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
-from dataprep_assets.sources.cohorts import CohortFormat, expected_months
+from dataprep_assets.sources.cohorts import CohortFormat, list_expected_months
 from dataprep_assets.stores.files import SourceDigests
 from dataprep_assets.stream.declaration import (
     RETRACTIONS,
@@ -160,7 +160,7 @@ class Months(DeclarationModel):
     @model_validator(mode="after")
     def _require_possible_months(self) -> Self:
         try:
-            months = expected_months(self.first, self.last, self.allow_missing)
+            months = list_expected_months(self.first, self.last, self.allow_missing)
         except ConfigError as error:
             raise ValueError(str(error)) from None
         if not months:
@@ -175,7 +175,7 @@ class Months(DeclarationModel):
     @property
     def expected_keys(self) -> list[str]:
         """Partition keys of all months of the dataset, in order."""
-        return expected_months(self.first, self.last, self.allow_missing)
+        return list_expected_months(self.first, self.last, self.allow_missing)
 
 
 class NoteTemplate(DeclarationModel):

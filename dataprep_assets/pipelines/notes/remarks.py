@@ -109,4 +109,4 @@ def _find_fault(cohort: CohortFile) -> str | None:
         return str(error)
     except OSError as error:
         return f"{cohort.month}: {os_error_reason(error)}"
-    return None if first_record is None else str(reader.unreadable_error(describe_place(first_record)))
+    return None if first_record is None else str(reader.build_unreadable_error(describe_place(first_record)))

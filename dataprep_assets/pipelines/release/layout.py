@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.token_bins import build_meta
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.order import ReleaseSourceShard, StreamOrder
-from dataprep_assets.stream.token_shard import TokenBinsFacts, required_separator
+from dataprep_assets.stream.token_shard import TokenBinsFacts, require_separator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def compute_release_layout(release: ReleaseDeclaration, store: ArtifactStore) ->
     for name in release.splits:
         shards = []
         for artifact, receipt in read_shard_receipts(release, store, manifest, name):
-            separators.add(required_separator(receipt, TokenBinsFacts.from_receipt(receipt)))
+            separators.add(require_separator(receipt, TokenBinsFacts.from_receipt(receipt)))
             shards.append(ReleaseSourceShard.from_receipt(artifact, receipt))
         splits[name] = compute_split_layout(release, name, shards)
         if not splits[name].cuts:

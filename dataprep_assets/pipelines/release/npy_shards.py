@@ -40,7 +40,7 @@ from dataprep_assets.engine.checks.verdicts import (
 )
 from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, choose_worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.document_index import IDS, open_ids
@@ -67,7 +67,7 @@ from dataprep_assets.pipelines.release.npy_shard import (
     get_shard_artifact,
 )
 from dataprep_assets.pipelines.release.npy_trace import build_npy_locator
-from dataprep_assets.stream.retracted_documents import retraction_finding
+from dataprep_assets.stream.retracted_documents import build_retraction_finding
 from dataprep_assets.table import format_share
 
 BLOCK = 1 << 20
@@ -192,7 +192,7 @@ def _build_shards(release: ReleaseDeclaration, request: BuildRequest) -> Iterato
 
 
 def _plan_shards(release: ReleaseDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[NpyShard]:
-    workers = worker_count(release.workers)
+    workers = choose_worker_count(release.workers)
     return prepare_npy_shards(release, store, compute_release_layout(release, store), partitions, workers=workers)
 
 
@@ -421,7 +421,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
                 yield f"{describe_artifact(receipt)}: {removed_documents} of its documents are removed"
 
     scope = f"{count_of(len(split.bins), 'shard')} of token bins"
-    return retraction_finding(find_defects(), scope, len(removed_ids), "Rebuild token_bins, then npy_shards")
+    return build_retraction_finding(find_defects(), scope, len(removed_ids), "Rebuild token_bins, then npy_shards")
 
 
 def samples_unique(split: OpenedSplit) -> Finding:

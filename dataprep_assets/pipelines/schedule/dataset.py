@@ -17,8 +17,8 @@ from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
 from dataprep_assets.pipelines.schedule.pending_changes import describe_pending_changes, find_pending_changes
 from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule_spec, load_current_schedule
 from dataprep_assets.serving.sampler.changes import describe_revisions
-from dataprep_assets.serving.sampler.simulation import simulation_lines
-from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
+from dataprep_assets.serving.sampler.simulation import format_simulation
+from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, get_documents_folder
 
 
 class ScheduleDataset(Dataset):
@@ -57,7 +57,8 @@ class ScheduleDataset(Dataset):
                 SplitCounts(
                     split=source.name,
                     # derived from the file's size, because the file has one uint64 (8 bytes) per document
-                    documents=sum(sizes[f"{documents_folder(shard.content)}/{ENDS}"] for shard in source.shards) // 8,
+                    documents=sum(sizes[f"{get_documents_folder(shard.content)}/{ENDS}"] for shard in source.shards)
+                    // 8,
                     tokens=sum(shard.tokens for shard in source.shards),
                 )
                 for source in sources
@@ -69,7 +70,7 @@ class ScheduleDataset(Dataset):
         if store.receipt(self.product(store)) is None:
             return [f"{name}: no schedule yet"]
         data = TrainingData(store, name)
-        return [*describe_revisions(data.schedule), *simulation_lines(data.sampler), *self.describe_state(store)]
+        return [*describe_revisions(data.schedule), *format_simulation(data.sampler), *self.describe_state(store)]
 
     def describe_trainers(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:

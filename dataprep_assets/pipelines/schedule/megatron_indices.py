@@ -40,7 +40,7 @@ from dataprep_assets.pipelines.schedule.megatron_sources import (
     open_inputs,
 )
 from dataprep_assets.pipelines.schedule.schedule_checks import OpenedInPlaceArtifact
-from dataprep_assets.serving.sampler.megatron_order import SourceSamples, blend_blocks
+from dataprep_assets.serving.sampler.megatron_order import SourceSamples, iterate_blend_blocks
 from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT
 from dataprep_assets.stores.files import digest_value
 
@@ -92,9 +92,9 @@ def _check_samples(indices: OpenedIndices) -> Finding:
     rule = inputs.data.sampler.rules[-1]
     count = (rule.stop - rule.first) * rule.revision.batch
     draws = np.unique(np.random.default_rng(indices.seed).integers(0, count, min(count, _MAX_SAMPLES)))
-    first_number = inputs.data.sampler.number(rule.first)
+    first_number = inputs.data.sampler.find_first_sample(rule.first)
     number, sample = _assign_samples(folder, inputs, first_number + draws)
-    spans = inputs.data.sampler.spans_of(rule, draws)
+    spans = inputs.data.sampler.find_spans(rule, draws)
     defects: list[str] = []
     if choose_sample_count(declaration.prove.level) is None:
         recipe = _build_recipe(declaration, options, store)
@@ -310,13 +310,13 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
     min_samples = max(read_count + 1, blend.count_requested_samples(number), samples.window_rows)
 
     def list_order() -> Iterator[NDArray[np.int64]]:
-        yield from (samples.run_blocks if blend.is_one else samples.order_blocks)(other_blocks)
+        yield from (samples.iterate_run_blocks if blend.is_one else samples.iterate_order_blocks)(other_blocks)
         # pad the index to the length of the sample index and to the length that Megatron requests
         size = max(min_samples, samples.window_rows + sum(map(len, other_blocks)) - 1)
         yield np.full(size - read_count, samples.padding)
 
     def list_rows() -> Iterator[NDArray[np.int64]]:
-        yield from samples.window_blocks()
+        yield from samples.iterate_window_blocks()
         yield from other_blocks
         # one row more than samples, because a sample ends where the next row begins
         yield np.tile(
@@ -336,7 +336,7 @@ def _write_blended(staged: Path, inputs: IndexInputs) -> None:
     (staged / f"{base}description.txt").write_text(inputs.blend.build_description())
     for column, (name, dtype) in enumerate((("dataset_index", "int16"), ("dataset_sample_index", "int64"))):
         # compute the blocks once per file, so that only one block is in memory
-        blocks = (block[column] for block in blend_blocks(inputs.data.sampler, inputs.samples, size))
+        blocks = (block[column] for block in iterate_blend_blocks(inputs.data.sampler, inputs.samples, size))
         write_array(staged / f"{base}{name}.npy", blocks, dtype)
 
 

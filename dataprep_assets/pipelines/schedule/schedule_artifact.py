@@ -50,11 +50,16 @@ from dataprep_assets.pipelines.schedule.schedule_checks import (
 )
 from dataprep_assets.pipelines.schedule.schedule_sources import ShardDocuments, find_sources
 from dataprep_assets.serving.sampler.next_revision import RevisionRequest, add_revision
-from dataprep_assets.serving.sampler.packs import pack_bytes, pack_shard
+from dataprep_assets.serving.sampler.packs import encode_packs, pack_shard
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.seen import SHARD
 from dataprep_assets.serving.sampler.simulation import simulate_reads
-from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
+from dataprep_assets.serving.sampler.training_data import (
+    SCHEDULE_ARTIFACT,
+    TrainingData,
+    get_documents_folder,
+    get_packs_file,
+)
 from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory
 from dataprep_assets.stores.files import digest_value
 
@@ -171,12 +176,12 @@ def _drop_unread_revisions(
     stored_history = TrainingData(store, declaration.dataset).schedule
     made_count = kept_count = len(stored_history.revisions)
     # if the artifact has a different history, it does not show which of these revisions are built
-    if schedule.first_revisions(made_count).digest != stored_history.digest:
+    if schedule.take_first_revisions(made_count).digest != stored_history.digest:
         return schedule
     for number, revision in enumerate(schedule.revisions[made_count:], made_count + 1):
         if revision.first_step < from_step:
             kept_count = number
-    return schedule.first_revisions(kept_count)
+    return schedule.take_first_revisions(kept_count)
 
 
 def _count_steps(
@@ -239,10 +244,10 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
                     if shard.content not in contents:
                         joined_files += _link_documents(store, documents, staged, source.dataset, shard.content)
                         contents.add(shard.content)
-                    name = packs_file(shard.content, revision.sequence_length)
+                    name = get_packs_file(shard.content, revision.sequence_length)
                     if revision.samples == "documents" and not (staged / name).exists():
                         (staged / name).parent.mkdir(exist_ok=True)
-                        (staged / name).write_bytes(pack_bytes(documents.packs(shard, revision.sequence_length)))
+                        (staged / name).write_bytes(encode_packs(documents.packs(shard, revision.sequence_length)))
         steps = Sampler(schedule, documents.packs).end
         facts = ScheduleFacts(revisions=len(schedule.revisions), steps=steps, digest=schedule.digest)
         return WrittenFiles(
@@ -269,7 +274,7 @@ def _link_documents(
     store: ArtifactStore, documents: ShardDocuments, staged: Path, dataset: str, content: str
 ) -> Iterator[JoinedFile]:
     """Link the index of a shard's documents into the staging directory, and write its `shard.json`."""
-    folder = documents_folder(content)
+    folder = get_documents_folder(content)
     if content in documents.found:
         artifact, receipt = documents.found[content]
         parts = {record.path: record for record in receipt.files if record.path in _COPIED_FILES}
@@ -308,7 +313,7 @@ def _check_rebuild(schedule: OpenedSchedule) -> Finding:
     receipt, samples = data.handle.receipt, choose_sample_count(declaration.prove.level)
     defects = [*_find_schedule_differences(declaration, data), *_find_copy_differences(declaration, store, data)]
     pack_files = {
-        packs_file(shard.content, revision.sequence_length): (shard, revision.sequence_length)
+        get_packs_file(shard.content, revision.sequence_length): (shard, revision.sequence_length)
         for revision in data.schedule.revisions
         if revision.samples == "documents"
         for source in revision.sources
@@ -320,7 +325,8 @@ def _check_rebuild(schedule: OpenedSchedule) -> Finding:
     ).tolist():
         name = names[number]
         shard, length = pack_files[name]
-        if pack_bytes(pack_shard(np.asarray(data.ends(shard), np.uint64), length)) != data.handle.read(name):
+        ends = np.asarray(data.open_document_ends(shard), np.uint64)
+        if encode_packs(pack_shard(ends, length)) != data.handle.read(name):
             defects.append(f"{name} differs from the packs of its documents")
     return build_verdict(
         (f"{declaration.dataset}: {defect}" for defect in defects),
@@ -358,7 +364,7 @@ def _find_copy_differences(declaration: ScheduleDeclaration, store: ArtifactStor
     except DataprepError:  # a source was removed, but its copies can still be compared with their content
         found_shards = {}
     for content, dataset in _map_contents_to_datasets(data).items():
-        folder = documents_folder(content)
+        folder = get_documents_folder(content)
         description = _parse_description(data.handle.read(f"{folder}/{SHARD}"))
         # allow other differences, because a later build may have the same content from different source files
         if content in found_shards and _is_contradictory(

@@ -18,7 +18,7 @@ from dataprep_assets.serving.sampler.next_revision import DocumentEnds, Document
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.simulation import simulate_reads
 from dataprep_assets.serving.sampler.source_order import Packs
-from dataprep_assets.serving.sampler.training_data import TrainingData, documents_folder
+from dataprep_assets.serving.sampler.training_data import TrainingData, get_documents_folder
 from dataprep_assets.serving.sampler.training_schedule import Ranges, ScheduleHistory
 
 _MAX_SAMPLES = 400
@@ -55,7 +55,7 @@ class OpenedSchedule(OpenedInPlaceArtifact):
 
 
 def _open_documents(data: TrainingData, content: str) -> DocumentEnds:
-    folder = documents_folder(content)
+    folder = get_documents_folder(content)
     has_ids = any(record.path == f"{folder}/{IDS}" for record in data.handle.files)
     ends = np.asarray(data.handle.numbers(f"{folder}/{ENDS}", "uint64")[:], np.uint64)
     ids = np.asarray(data.handle.numbers(f"{folder}/{IDS}", "uint64")[:], np.uint64) if has_ids else None
@@ -104,12 +104,12 @@ def check_revisions(schedule: ScheduleHistory, documents_of: DocumentsOf, packs:
     for number, revision in enumerate(schedule.revisions):
         try:
             # raises an error if a revision begins at a step that the earlier revisions do not reach
-            Sampler(schedule.first_revisions(number + 1), packs)
+            Sampler(schedule.take_first_revisions(number + 1), packs)
         except DataprepError as error:
             defects.append(f"revision {number}: {error}")
             continue
         for source in revision.sources:
-            old_source = schedule.first_revisions(number).source_before(revision.first_step, source.name)
+            old_source = schedule.take_first_revisions(number).source_before(revision.first_step, source.name)
             old_shards = {shard.name: shard for shard in old_source.shards} if old_source is not None else {}
             for shard in source.shards:
                 old_shard = old_shards.get(shard.name)
@@ -143,16 +143,16 @@ def check_samples(sampler: Sampler, seed: int) -> Finding:
     """Check that samples drawn with `seed` are read once per epoch, at the step from which they were drawn."""
     random, defects, checked_count = np.random.default_rng(seed), [], 0
     for step in np.unique(random.integers(0, sampler.end, _MAX_SAMPLES)).tolist():
-        rule = sampler.rule(step)
+        rule = sampler.find_rule(step)
         position = int(random.integers(rule.revision.batch))
-        spans = sampler.spans(step, [position])
+        spans = sampler.find_step_spans(step, [position])
         if not len(spans.row):
             defects.append(f"step {step}, position {position}: reads nothing")
         for _, number, epoch, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
             checked_count += 1
             source = rule.revision.sources[number]
             content = source.shards[shard].content
-            readings = list(sampler.readings(content, start, stop, within=(source.name, epoch)))
+            readings = list(sampler.find_readings(content, start, stop, within=(source.name, epoch)))
             location = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
             # compare the sum, because a span may be found in pieces, whose lengths add up to it if each token is read
             # once

@@ -22,7 +22,7 @@ from dataprep_assets.planning.manifest import SHARD_PLAN, read_plan, split_name
 from dataprep_assets.serving.sampler.next_revision import CurrentSource, DocumentEnds
 from dataprep_assets.serving.sampler.packs import open_packs, pack_shard
 from dataprep_assets.serving.sampler.source_order import PackTable
-from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, documents_folder, packs_file
+from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, get_documents_folder, get_packs_file
 from dataprep_assets.serving.sampler.training_schedule import SourceShard
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
@@ -139,7 +139,7 @@ class ShardDocuments:
             artifact, receipt = self.found[content]
             handle, folder = ArtifactHandle(self.store, artifact, receipt), ""
         else:
-            handle, folder = self.stored_artifact(content), f"{documents_folder(content)}/"
+            handle, folder = self.stored_artifact(content), f"{get_documents_folder(content)}/"
         names = {record.path for record in handle.files}
         ids = _open_numbers(handle, f"{folder}{IDS}") if f"{folder}{IDS}" in names else None
         return DocumentEnds(ends=_open_numbers(handle, f"{folder}{ENDS}"), ids=ids)
@@ -147,7 +147,7 @@ class ShardDocuments:
     def stored_artifact(self, content: str) -> ArtifactHandle:
         """Return the schedule's artifact; raise IntegrityError if it has no copy of this shard's documents."""
         handle = self.schedule_artifact
-        if handle is None or not any(record.path.startswith(documents_folder(content)) for record in handle.files):
+        if handle is None or not any(record.path.startswith(get_documents_folder(content)) for record in handle.files):
             raise IntegrityError(
                 f"{self.name}: the documents of the shard {content[:12]}, which earlier steps read, were stored only "
                 "in the artifact of the schedule, and are missing. Restore that artifact from a copy"
@@ -158,7 +158,7 @@ class ShardDocuments:
         """Return the packs of a shard for a sample length, from the schedule's artifact if it contains them."""
         key = (shard.content, length)
         if key not in self._packs:
-            name, handle = packs_file(*key), self.schedule_artifact
+            name, handle = get_packs_file(*key), self.schedule_artifact
             if handle is not None and any(record.path == name for record in handle.files):
                 self._packs[key] = open_packs(handle.path(name))
             else:

@@ -12,7 +12,7 @@ from dataprep_assets.engine.staleness.status import find_unplanned_artifacts
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.commit import open_staging
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.integrity.verify import verify_path
 from dataprep_assets.pipelines.corpus.combined_bins import read_shard_receipts
@@ -260,7 +260,7 @@ def test_parts_of_a_killed_shard_are_not_taken_for_each_others(tmp_path: Path) -
     plan = build_stream_plan(corpus, load_certificate(corpus, store))
     (shard,) = plan_token_shards(corpus, store, manifest, plan, ["b-00000"])
     shutil.rmtree(shard.directory)
-    with staging(shard.directory, shard.key) as staged:  # what a run leaves that is killed before its last file
+    with open_staging(shard.directory, shard.key) as staged:  # what a run leaves that is killed before its last file
         for piece in range(2):
             encode_piece(plan, shard.files[piece], staged, piece)
     write(data / "a/2.jsonl.zst", "two")

@@ -73,7 +73,7 @@ def test_progress_counts_what_was_read_and_ends_at_all_of_it(bins: Bins, tmp_pat
     layout = own.layout(declared)
     tokens = sum(cut.tokens for split in layout.splits.values() for cut in split.cuts)
     assert (progress.done["tokens"], progress.done["source_bytes"]) == (tokens, progress.source_bytes)
-    assert "of 2 workers" in progress.line()
+    assert "of 2 workers" in progress.format_line()
     again = Progress()
     build_on(own, declared, 2, again)
     assert again.fraction == 1.0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from dataprep_assets.cli.support.project import dataset_folder
+from dataprep_assets.cli.support.project import find_dataset_folder
 from dataprep_assets.cli.support.project import use_dataset as dataset_named
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT
@@ -95,7 +95,7 @@ def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there
 
 
 def shipped(name: str) -> TaskMigrationDeclaration:
-    path = dataset_folder(name) / "defs.yaml"
+    path = find_dataset_folder(name) / "defs.yaml"
     return validate_declaration(TaskMigrationDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
 
 

@@ -139,7 +139,7 @@ def swap_published_size(scratch: Path) -> dict[str, float]:
     place = ReleaseLocation(LocalStore(root))
     cache = Cache(root, place, release, "train", "all", 1.0)
     cache.attach()
-    cache._state.write_verified_shards({str(index): cache._file_states(index) for index in range(2)})
+    cache._state.write_verified_shards({str(index): cache._read_file_states(index) for index in range(2)})
     cache.detach()
     found = swaps(place, root)
     shutil.rmtree(root)

@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_chat_plan
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.shard_job import whole_shard_jobs
+from dataprep_assets.stream.shard_job import build_whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 from dataprep_assets.table import format_share
 
@@ -68,7 +68,7 @@ def build_pairs(
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
     """Build the shards that are out of date, with one task per shard; `build_rl_shards` explains the arguments."""
-    jobs = whole_shard_jobs(shards, build_pairs_shard, verification, fetches)
+    jobs = build_whole_shard_jobs(shards, build_pairs_shard, verification, fetches)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 

@@ -56,7 +56,7 @@ from dataprep_assets.pipelines.blend.pairs.shard import (
 )
 from dataprep_assets.pipelines.blend.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.sft.chat_plan import load_conversation_renderer
-from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
+from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
@@ -491,7 +491,7 @@ PAIRS_CHECKS: tuple[Check[OpenedPairs], ...] = (
     ),
     Check("sides_differ", "The chosen and the rejected answer of every pair differ.", sides_differ),
     Check("ids_in_vocabulary", "Every token id in the file is below `len(tokenizer)`.", ids_in_vocabulary),
-    losses_check(_losses_within_limit),
+    build_losses_check(_losses_within_limit),
     Check(
         "prompts_shared",
         (

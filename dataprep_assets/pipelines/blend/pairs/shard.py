@@ -39,7 +39,7 @@ from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.pipelines.blend.sft.spool import load_tools
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
-from dataprep_assets.sources.readers.unreadable import budget_advice
+from dataprep_assets.sources.readers.unreadable import format_budget_advice
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
@@ -187,7 +187,7 @@ class _PairsBuild:
             origins = np.array(self._origins, np.int64)
             write_origins(self._staged / ORIGINS, [origins[:, 0], origins[:, 1]])
         ledger = self._build_ledger()
-        ledger.balance(str(self._shard.artifact))
+        ledger.require_balance(str(self._shard.artifact))
         self._check_budget(ledger)
         if self._quarantine:
             (self._staged / QUARANTINE).write_bytes(b"".join(self._quarantine))
@@ -344,7 +344,7 @@ class _PairsBuild:
             raise BadRecordError(
                 f"{self._shard.artifact}: {self._bad_count} of {count_of(ledger.rows_in, 'row')} would be dropped as "
                 f"bad, more than the budget of {format_share(self._shard.budget)}. First error: {label}, row "
-                f"{record.row}: {record.reason}. {budget_advice(self._bad_count, ledger.rows_in)}"
+                f"{record.row}: {record.reason}. {format_budget_advice(self._bad_count, ledger.rows_in)}"
             )
 
     def _build_ledger(self) -> Ledger:

@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.blend.plan.discovery import open_place
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.planning.cost import measure_density
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import source_digest
+from dataprep_assets.sources.access import compute_source_digest
 from dataprep_assets.stores.files import PLAIN, digest_value
 from dataprep_assets.stream.source import FILES, digests_match, encode_snapshot, read_snapshot
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
@@ -115,7 +115,9 @@ def build_blend_snapshot(
     access = open_place(unit.dataset, blend.sources).access
     access.fetch([part.entry for part in shard.parts], progress)
     # if the listing has only a git blob id or an ETag, hash the downloaded file, because neither is a SHA-256
-    lines = [_build_line(part.entry, part.entry.sha256 or source_digest(access, part.entry)) for part in shard.parts]
+    lines = [
+        _build_line(part.entry, part.entry.sha256 or compute_source_digest(access, part.entry)) for part in shard.parts
+    ]
 
     def write(staged: Path) -> WrittenFiles:
         (staged / FILES).write_bytes(encode_snapshot(lines))

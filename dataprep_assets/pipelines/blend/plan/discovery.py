@@ -31,8 +31,8 @@ from dataprep_assets.sources.access import (
     Listing,
     LocalTree,
     SourceAccess,
+    compute_source_digest,
     read_size,
-    source_digest,
 )
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
@@ -386,6 +386,6 @@ def describe_dataset(
         )
         # read a local file, because a folder does not list digests as hubs and buckets do
         if not place.access.mirrored:
-            entry = entry._replace(sha256=digests.digest_of(source_digest(place.access, entry)))
+            entry = entry._replace(sha256=digests.digest_of(compute_source_digest(place.access, entry)))
         entries.append(entry)
     return DiscoveredDataset(unit=unit, entries=tuple(entries), commit=listing.commit)

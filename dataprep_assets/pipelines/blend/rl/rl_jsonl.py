@@ -69,7 +69,7 @@ from dataprep_assets.pipelines.blend.rl.transforms import (
 from dataprep_assets.pipelines.blend.row_ids import ReadRows, find_current_retractions, load_row_retractions
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stream.shard_job import whole_shard_jobs
+from dataprep_assets.stream.shard_job import build_whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 
 _OUTPUT_COLUMNS = {
@@ -171,7 +171,7 @@ def build_rl_shards(
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
     """
-    jobs = whole_shard_jobs(shards, build_rl_shard, verification, fetches)
+    jobs = build_whole_shard_jobs(shards, build_rl_shard, verification, fetches)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 

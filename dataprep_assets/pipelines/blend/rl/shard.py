@@ -42,7 +42,7 @@ from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep,
 from dataprep_assets.pipelines.blend.row_ids import ReadRows, RowRetractions, write_row_ids
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
-from dataprep_assets.sources.readers.unreadable import ADVICE, budget_advice, describe_place
+from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, format_budget_advice
 from dataprep_assets.stores.files import canonical_json, digest_value, require_digest, sha256_file
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, find_unreadable_error
 from dataprep_assets.table import format_share
@@ -235,7 +235,7 @@ def _write_shard(shard: RlShard, staged: Path) -> WrittenFiles:
         else:
             _write_records(shard, steps, tally, file.write)
     ledger = tally.build_ledger()
-    ledger.balance(str(shard.artifact))
+    ledger.require_balance(str(shard.artifact))
     _check_budget(shard, tally)
     write_origins(staged / ORIGINS, [np.array(tally.ordinals, np.int64), np.array(tally.row_numbers, np.int64)])
     retracted = write_row_ids(staged, tally.ids.table, shard.retractions)
@@ -411,5 +411,5 @@ def _check_budget(shard: RlShard, tally: _Tally) -> None:
         raise BadRecordError(
             f"{shard.artifact}: {bad_count} of {count_of(tally.rows, 'row')} would be dropped as bad, more than the "
             f"budget of {format_share(shard.budget)}. First error: {entry['file']}, row {entry['row']}: "
-            f"{entry['reason']}. {budget_advice(bad_count, tally.rows)}"
+            f"{entry['reason']}. {format_budget_advice(bad_count, tally.rows)}"
         )

@@ -17,7 +17,7 @@ from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import packed_rows
-from dataprep_assets.integrity.artifacts import ArtifactStore, missing_subjects
+from dataprep_assets.integrity.artifacts import ArtifactStore, find_missing_subjects
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
@@ -38,7 +38,7 @@ from dataprep_assets.pipelines.blend.sft.packing import (
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, ChatFacts, PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, spool_source
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.shard_job import ShardJob, ShardPieces, find_cheap_receipt, whole_shard_jobs
+from dataprep_assets.stream.shard_job import ShardJob, ShardPieces, build_whole_shard_jobs, find_cheap_receipt
 from dataprep_assets.stream.token_stream import Fetch
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.table import format_share
@@ -146,11 +146,11 @@ def build_packed_sft(
         # load the tokenizer before the workers are forked, so that they share it, but only if a shard must be built
         sft_jobs, missing_shards = (
             [_build_job(shard, verification) for shard in shards],
-            missing_subjects(shards),
+            find_missing_subjects(shards),
         )
         prepare = partial(load_tools, missing_shards[0].plan) if missing_shards else None
         return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)
-    jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches, find_receipt=_find_receipt)
+    jobs = build_whole_shard_jobs(shards, build_sft_shard, verification, fetches, find_receipt=_find_receipt)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 

@@ -54,7 +54,7 @@ from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, SftSha
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
 from dataprep_assets.pipelines.blend.sft.spool import load_tools
 from dataprep_assets.pipelines.blend.sft.trained_turns import CLOSE, OPEN, build_turn_table, find_runs
-from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
+from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, align_with_labels
@@ -564,7 +564,7 @@ PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
         stop_tokens_in_loss,
     ),
     Check("no_repeated_special_tokens", "No special token occurs twice in a row.", no_repeated_special_tokens),
-    losses_check(_losses_within_limit),
+    build_losses_check(_losses_within_limit),
     Check(
         "sampled_sequences_trained",
         "Every sampled sequence has trained text, unless configured otherwise. The result shows it between ⟦ and ⟧.",

@@ -39,7 +39,7 @@ from dataprep_assets.pipelines.blend.sft.shard import (
 )
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
 from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, get_spool_artifact, spool_source
-from dataprep_assets.sources.readers.unreadable import budget_advice
+from dataprep_assets.sources.readers.unreadable import format_budget_advice
 from dataprep_assets.stores.files import concatenate
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
 from dataprep_assets.table import format_share
@@ -120,7 +120,7 @@ class _ShardPacking:
         """Write the files of the shard; return the facts for its receipt."""
         shard, plan = self._shard, self._shard.plan
         ledger = Ledger.total(self._ledgers)
-        ledger.balance(str(shard.artifact))
+        ledger.require_balance(str(shard.artifact))
         self._check_budget(ledger)
         lengths = self._join_arrays(spool.LENGTHS, np.uint32).astype(np.int64)
         bins = pack_items(
@@ -232,7 +232,7 @@ class _ShardPacking:
                 f"{self._shard.artifact}: {total} of {count_of(ledger.rows_in, 'row')} would be dropped "
                 f"({', '.join(f'{reason}: {count:,}' for reason, count in bad_counts.items())}), more than the budget "
                 f"of {format_share(self._shard.budget)}. First error: "
-                f"{self._describe_first_bad()}. {budget_advice(total, ledger.rows_in)}"
+                f"{self._describe_first_bad()}. {format_budget_advice(total, ledger.rows_in)}"
             )
 
     def _describe_first_bad(self) -> str:

@@ -164,7 +164,7 @@ class _SpoolBuild:
         self._renderer, self._encoder, self._vocab_size = load_tools(plan)
         self._losses = Losses(self._encoder.bundle, "text")
         self._ids = ReadRows(plan.retractions)
-        self._source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
+        self._read_source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
         # reason → number of sequences that were dropped from kept conversations
         self._sequences_dropped: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
@@ -176,7 +176,7 @@ class _SpoolBuild:
 
     def run(self) -> WrittenFiles:
         """Write the spool's files; return the facts for its receipt."""
-        source, rows = self._source, self._source_rows
+        source, rows = self._source, self._read_source_rows
         with ExitStack() as stack:
             reader = stack.enter_context(rows.open())
             for name in (TOKENS, MASKS, LENGTHS, ORIGINS):
@@ -220,7 +220,7 @@ class _SpoolBuild:
         self._rows += len(block.rows) + len(block.bad)
         self._blank += block.blank_lines
         for bad_row in block.bad:
-            self._source_rows.drop(bad_row)
+            self._read_source_rows.drop(bad_row)
 
     def _encode(self, block: RowBlock, start: int) -> None:
         """Render, encode, mask and write a batch of a block's rows, beginning at `start`."""
@@ -230,7 +230,7 @@ class _SpoolBuild:
             rendered = self._render(block.rows[index], block.numbers[index])
             if isinstance(rendered, Refusal):
                 bad_row = BadRecord(block.numbers[index], block.offsets[index], rendered.reason)
-                self._source_rows.drop(bad_row, rendered)
+                self._read_source_rows.drop(bad_row, rendered)
             else:
                 self._cut.update(rendered.cuts)
                 conversations.append(rendered)
@@ -275,7 +275,7 @@ class _SpoolBuild:
         self._trained += int(per_sequence[keep].sum())
 
     def _render(self, row: dict[str, Any], number: int) -> RenderedConversation | Refusal:
-        conversation = self._source_rows.read(row, number)
+        conversation = self._read_source_rows.read(row, number)
         if isinstance(conversation, Refusal):
             return conversation
         return keep_used_part(self._renderer.render(conversation))
@@ -311,7 +311,7 @@ class _SpoolBuild:
                 self._sequences_dropped.update(drop_reasons)
             else:
                 reason = drop_reasons[0] if drop_reasons else EMPTY
-                self._source_rows.drop(BadRecord(block.numbers[index], block.offsets[index], reason))
+                self._read_source_rows.drop(BadRecord(block.numbers[index], block.offsets[index], reason))
 
     def _write(
         self,
@@ -365,7 +365,7 @@ class _SpoolBuild:
         ledger = Ledger(
             rows_in=self._rows,
             documents=self._conversations,
-            dropped=dict(sorted(self._source_rows.dropped.items())),
+            dropped=dict(sorted(self._read_source_rows.dropped.items())),
             blank_lines=self._blank,
             tokens=self._tokens,
             special_literals=self._literals,
@@ -376,5 +376,5 @@ class _SpoolBuild:
             min_id=self._low if self._sequences else None,
             max_id=self._high if self._sequences else None,
         )
-        ledger.balance(self._source.label)
+        ledger.require_balance(self._source.label)
         return ledger

@@ -46,7 +46,7 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, n
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import load_removed_rows
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, build_document_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -281,7 +281,7 @@ class _TokenizedDocuments:
     @cached_property
     def _files(self) -> Mapping[str, tuple[NDArray[np.uint64], NDArray[np.int64]]]:
         """Map from file to the rows and the token counts of its documents."""
-        index = document_rows(self.directory, self.receipt)
+        index = build_document_rows(self.directory, self.receipt)
         ends = document_ends.open_ends(self.directory / ENDS)
         documents, start = {}, 0
         for number, line in enumerate(self.receipt.sources):

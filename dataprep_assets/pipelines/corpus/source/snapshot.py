@@ -24,7 +24,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess, source_digest
+from dataprep_assets.sources.access import SourceAccess, compute_source_digest
 from dataprep_assets.stores.files import check_headroom, digest_value
 from dataprep_assets.stream.source import (
     FILES,
@@ -180,7 +180,7 @@ def _read_digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Ite
 
 def _read_digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | SourceError:
     try:
-        return source_digest(access, entry)
+        return compute_source_digest(access, entry)
     except SourceError as error:
         return error
 

@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFac
 from dataprep_assets.pipelines.corpus.source.snapshot import read_snapshot_digests
 from dataprep_assets.planning.manifest import ManifestEntry, build_include_predicate
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
-from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
+from dataprep_assets.sources.hub_cache import COMMIT, find_cached_snapshot
 from dataprep_assets.sources.readers.records import Block, RecordFields
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stores.files import digest_value
@@ -44,7 +44,7 @@ def _compute_identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIden
     if isinstance(access, HubMirror):
         return identify_listing([access.repo.resolve_commit()])
     if isinstance(access, HubCache):
-        return identify_listing([cached_snapshot(access.folder, access.revision)[0]])
+        return identify_listing([find_cached_snapshot(access.folder, access.revision)[0]])
     # list only included files, because other files may change at any time
     is_included = build_include_predicate(
         corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs]

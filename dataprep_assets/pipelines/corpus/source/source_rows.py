@@ -22,10 +22,10 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles
 from dataprep_assets.pipelines.corpus.view import artifact_name, load_corpus_view
-from dataprep_assets.sources.readers.line_range import MAX_BYTES, explain_missing_lines, line_range
+from dataprep_assets.sources.readers.line_range import MAX_BYTES, explain_missing_lines, find_line_range
 from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stream.stream_index import IndexedShard
-from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
+from dataprep_assets.stream.stream_tracer import StreamTracer, list_traced_shards
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.document_ids import hash_id
 
@@ -59,7 +59,7 @@ class SourceRows:
                 return _CHANGED
             if (kind := explain_missing_lines(path, entry.compression)) is not None:
                 return SourceBytes(absent=f"no byte range: the source file is {kind}")
-            byte_range = line_range(path, row)
+            byte_range = find_line_range(path, row)
             # the whole file was searched, so it has fewer rows than when it was tokenized
             if byte_range is None and entry.size_bytes <= MAX_BYTES:
                 return _CHANGED
@@ -144,7 +144,7 @@ def open_corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[
     """Return the finished shards of every split of a corpus, in manifest order."""
     manifest = load_manifest(corpus, store)
     return {
-        split: traced_shards(store, [corpus.artifact("token_bins", key) for key in manifest.partitions(split)])
+        split: list_traced_shards(store, [corpus.artifact("token_bins", key) for key in manifest.partitions(split)])
         for split in corpus.splits
     }
 

@@ -150,7 +150,7 @@ class _Writer:
             if digests:
                 (self._staged / name).write_bytes(b"".join(sorted(digests)))
         ledger = self._build_ledger(spool, layouts, splits, rows_in, reader.bytes_read)
-        ledger.balance(self._month)
+        ledger.require_balance(self._month)
         self._require_notes(spool, ledger)
         return WrittenFiles(
             inputs={

@@ -35,7 +35,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, c
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.integrity.artifacts import ArtifactStore, missing_subjects
+from dataprep_assets.integrity.artifacts import ArtifactStore, find_missing_subjects
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import VERSION, PackedCohort, ensure_packed_cohort
@@ -57,7 +57,7 @@ from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.source import list_upstream_assets, open_source
-from dataprep_assets.stream.stream_losses import configure_checks, tokenizer_losses
+from dataprep_assets.stream.stream_losses import configure_checks, find_tokenizer_losses
 from dataprep_assets.stream.token_stream import load_encoder
 
 
@@ -270,7 +270,7 @@ def build_packed_cohorts(
         WorkerDiedError: The workers of a cohort kept dying; finished cohorts are committed.
     """
     # load the tokenizer before workers are forked, but only if a cohort has no receipt, because only then is it needed
-    missing_cohorts = missing_subjects(cohorts)
+    missing_cohorts = find_missing_subjects(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
         workers=workers,
@@ -305,7 +305,7 @@ def _find_losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterat
     """Yield dropped and truncated notes, by reason and month, and the months that need no file."""
     actions = {RETRACTED: "", EMPTY: "", **({MISSING_METADATA: FILTER} if notes.template.missing == "drop" else {})}
     yield from find_dropped_rows(receipts, lambda reason: actions.get(reason, BAD_RECORD), unit="note")
-    yield from tokenizer_losses(receipts)
+    yield from find_tokenizer_losses(receipts)
     documents = sum(receipt.ledger.documents for receipt in receipts if receipt.ledger)
     cut_notes = Counter[str]()
     for receipt in receipts:

@@ -67,7 +67,7 @@ from dataprep_assets.pipelines.notes.note_search import NoteChunk, NoteSearch
 from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.stream import reencoding
 from dataprep_assets.stream.reencoding import build_encode_function
-from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
+from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
 MIN_SEARCHED_TOKENS = 8
@@ -377,7 +377,7 @@ def find_packing_differences(opened_cohort: OpenedCohort) -> Iterator[str]:
 def check_ledger(cohort: OpenedCohort) -> Finding:
     """Check that notes in = kept + dropped, and that the quarantine lists every note dropped for a defect."""
     receipt, ledger = cohort.receipt, require_ledger(cohort.receipt)
-    ledger.balance(describe_artifact(receipt))
+    ledger.require_balance(describe_artifact(receipt))
     in_splits = sum(split_facts.documents for split_facts in cohort.splits.values())
     defective = {r: n for r, n in ledger.dropped.items() if r in DEFECTS}
     path = cohort.directory / QUARANTINE
@@ -538,7 +538,7 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
         "token sequences).",
         check_retractions,
     ),
-    losses_check(_check_losses),
+    build_losses_check(_check_losses),
     # does not block, because half-empty rows only cost time
     Check(
         "packing_efficient",

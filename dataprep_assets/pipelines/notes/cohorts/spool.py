@@ -36,7 +36,7 @@ from dataprep_assets.pipelines.notes.reading import (
 )
 from dataprep_assets.sources.cohorts import REFUSED, CohortReader
 from dataprep_assets.sources.readers.row_files import BadRecord
-from dataprep_assets.sources.readers.unreadable import budget_advice, describe_place
+from dataprep_assets.sources.readers.unreadable import describe_place, format_budget_advice
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_stream import load_encoder
 from dataprep_assets.table import format_share
@@ -124,7 +124,7 @@ class DropCounter:
                 f"({', '.join(f'{reason}: {count}' for reason, count in bad_counts.items())}), more than the budget of "
                 f"{format_share(self._budget)}. First error: record {entry['record']}, note {entry['note']}, byte "
                 f"{entry['byte']}: {entry['reason']}. "
-                f"{budget_advice(sum(bad_counts.values()), rows_in)}",
+                f"{format_budget_advice(sum(bad_counts.values()), rows_in)}",
                 month=self._month,
                 row=entry["record"],
                 byte=entry["byte"],
@@ -216,7 +216,7 @@ def fill_spool(
         # reject the file under any policy, even for a month that may be empty, because its format does not match its
         # name
         if first_bad and not has_read:
-            raise reader.unreadable_error(first_bad)
+            raise reader.build_unreadable_error(first_bad)
         # report rejected notes now, because encoding the last batch would be in vain
         drops.require_none()
         writer.flush()
