@@ -107,7 +107,7 @@ def read_ranges(
             while position < stop:
                 # A raw read may return fewer bytes than requested.
                 if not (count := file.readinto(target[position:stop])):
-                    raise FormatError(f"{path}: truncated while it was being read. Run again")
+                    raise FormatError(f"{path}: truncated while it was being read. Run the command again")
                 position += count
     return items
 

@@ -194,7 +194,7 @@ class DatasetDeclaration(DeclarationModel):
         ChecksDeclaration(),
         description=(
             "How many documents the checks rebuild, and how often checks are repeated. Default: a sample of "
-            "documents, again only after changes."
+            "documents, and no repetition without changes."
         ),
     )
     workers: int | None = Field(

@@ -287,17 +287,17 @@ def _replace_infinity(epochs: float) -> float:
 
 def _describe_row(blend: BlendDeclaration, row: Row) -> str:
     counts = {kind: row[f"files_{kind}"] for kind in ("added", "removed", "changed")}
-    files = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    files = ", ".join(f"{count_of(count, 'file')} {kind}" for kind, count in counts.items() if count)
     measure = "records" if blend.stage == "rl" else "tokens"
     planned_share, now = (format_share(float(row[key])) for key in ("planned_share_of_data", "current_share_of_data"))
     sentence = (
-        f"{row['dataset']}: files {files} since the plan: its share of the {measure} in {row['split']} was "
+        f"{row['dataset']}: {files} since the plan. The dataset's share of the {measure} in {row['split']} was "
         f"{planned_share} and is now about {now}"
     )
     if blend.stage != "pretrain":
         return sentence
     reads = f"{row['planned_epochs']:.2f} → {row['current_epochs']:.2f} times"
-    return f"{sentence}; its weight of {format_share(float(row['requested_share']))} reads it {reads}"
+    return f"{sentence}. With its weight of {format_share(float(row['requested_share']))}, it is read {reads}"
 
 
 _REPLAN = "Rebuild `blend_plan`"

@@ -46,7 +46,9 @@ def no_retracted_row(
     ledger, listed_hashes = require_ledger(receipt), retractions.hashes
     removed_count = ledger.dropped.get(RETRACTED, 0)
     if not len(listed_hashes):
-        defects = [f"{describe_artifact(receipt)}: removed rows that are on no retraction list"] * bool(removed_count)
+        defects = [f"{describe_artifact(receipt)}: has removed rows that are on no retraction list"] * bool(
+            removed_count
+        )
         return build_verdict(defects, "No row of this dataset is retracted.", REBUILD, facts={"retracted": 0})
     assert retractions.ids is not None, "a list needs ids"
     index = RowIndex.from_folder(directory, receipt)

@@ -76,11 +76,12 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                 # compare the ends, because a negative difference of uint64 would wrap to a large number
                 if tokens != shard.tokens or np.any(documents.ends[1:] < documents.ends[:-1]):
                     defects.append(
-                        f"{location}: its documents have {count_of(tokens, 'token')}, but the schedule {shard.tokens}"
+                        f"{location}: its documents have {count_of(tokens, 'token')}, but the schedule has "
+                        f"{shard.tokens}"
                     )
                 if documents.ids is not None and len(documents.ids) != len(documents.ends):
                     defects.append(
-                        f"{location}: {count_of(len(documents.ids), 'id')} of "
+                        f"{location}: has {count_of(len(documents.ids), 'id')} for "
                         f"{count_of(len(documents.ends), 'document')}"
                     )
                 samples = -(-shard.tokens // revision.sequence_length)
@@ -89,9 +90,14 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                     samples = len(table.ends)
                     pack_tokens = int((table.stops - table.starts).sum()) if samples else 0
                     if pack_tokens != shard.tokens:
-                        defects.append(f"{location}: its packs have {count_of(pack_tokens, 'token')} of {shard.tokens}")
+                        defects.append(
+                            f"{location}: its packs have {count_of(pack_tokens, 'token')}, but the schedule has "
+                            f"{shard.tokens}"
+                        )
                 if samples != shard.samples:
-                    defects.append(f"{location}: has {count_of(samples, 'sample')}, but the schedule {shard.samples}")
+                    defects.append(
+                        f"{location}: has {count_of(samples, 'sample')}, but the schedule has {shard.samples}"
+                    )
     return build_verdict(defects, f"{count_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
 
 
@@ -199,7 +205,7 @@ SCHEDULE_CHECKS: tuple[Check[OpenedSchedule], ...] = (
     ),
     Check(
         "documents_complete",
-        "In every shard, the recorded documents add up to the recorded numbers of tokens and samples.",
+        "In every shard, the recorded documents add up to the recorded token and sample counts.",
         lambda opened: documents_complete(
             opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs
         ),

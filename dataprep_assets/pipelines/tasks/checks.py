@@ -36,7 +36,7 @@ from dataprep_assets.sources.readers.unreadable import detect_file_shape
 from dataprep_assets.stores.files import OTHERS, sha256_file
 
 FILES, ROWS, CONFLICT = "files_match_receipt", "rows_match_schema", "no_conflict"
-_CORRECT = "Correct the file in the old project, or choose a different version, and migrate again"
+_CORRECT = "Correct the file in the old project, or choose a different version, and migrate the task again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,8 @@ class _TaskFolder:
             )
         ):
             raise DataprepError(
-                f"{self.store.location(artifact)}: the receipt and the migration record do not match. Migrate again"
+                f"{self.store.location(artifact)}: the receipt and the migration record do not match. Migrate the "
+                "task again"
             )
         return record
 
@@ -251,9 +252,12 @@ class _TaskFolder:
     def _find_changes(self, file: MigratedFile) -> Iterator[Fault]:
         path = self.route.target / file.name
         if (actual := self.route.digests.digest_of(sha256_file(path))) != file.sha256:
-            yield Fault(f"{file.name}: sha256 {actual[:12]}…, {file.how} from {file.source} it was {file.sha256[:12]}…")
+            yield Fault(
+                f"{file.name}: sha256 is {actual[:12]}…, but was {file.sha256[:12]}… when the file was {file.how} "
+                f"from {file.source}"
+            )
         elif path.is_symlink() != (file.how == "linked"):
-            yield Fault(f"{file.name}: was {file.how}, but is a {'link' if path.is_symlink() else 'file'} now", True)
+            yield Fault(f"{file.name}: was {file.how}, but is now a {'link' if path.is_symlink() else 'file'}", True)
 
     # --- rows
 
@@ -345,7 +349,7 @@ CHECKS = (
     Check[_TaskFolders](
         CONFLICT,
         "The new project has no other files that the migration would overwrite or the trainer would read.",
-        lambda folders: folders.finding(CONFLICT, "Move the file away, and migrate again"),
+        lambda folders: folders.finding(CONFLICT, "Move the file away, then migrate the task again"),
     ),
 )
 """All checks of a task folder."""

@@ -31,7 +31,7 @@ class FileSpec(DeclarationModel):
 
     name: str = Field(pattern=_FILE_NAME, description="Exact name (case-sensitive).")
     required: bool = Field(True, description="Whether the trainer requires it.")
-    rows: tuple[int, ...] = Field((), description="Allowed numbers of rows. Empty: any.")
+    rows: tuple[int, ...] = Field((), description="Allowed row counts. Empty: any.")
 
     @field_validator("rows", mode="before")
     @classmethod

@@ -218,7 +218,7 @@ def counts_match(shard: OpenedPairs) -> Finding:
     scan = shard.scan
     counts = {**scan.counts, "longest": scan.longest}
     defects = [
-        f"{name}: {PAIRS_FILE} has {count} {what}, but the receipt {getattr(facts, what)}"
+        f"{name}: {PAIRS_FILE} has {count} {what}, but the receipt has {getattr(facts, what)}"
         for what, count in counts.items()
         if count != getattr(facts, what)
     ]
@@ -471,7 +471,7 @@ PAIRS_CHECKS: tuple[Check[OpenedPairs], ...] = (
         "The number of rows read equals pairs plus dropped rows (by reason), in total and per source file.",
         ledger_balances,
     ),
-    Check("counts_match", "The numbers of rows and tokens match the receipt.", counts_match),
+    Check("counts_match", "The row and token counts match the receipt.", counts_match),
     Check(
         "rows_complete",
         "No prompt or answer is empty, and no pair is longer than `max_length`. Every mask has a 0 or 1 for "

@@ -117,12 +117,12 @@ def counts_match(shard: OpenedShard) -> Finding:
     tokens, trained_tokens = scan.tokens, scan.trained
     counts = {"bins": scan.bins, "sequences": scan.sequences, "tokens": tokens, "trained_tokens": trained_tokens}
     defects = [
-        f"{name}: {PACKED} has {count} {fact}, but the receipt {getattr(facts, fact)}"
+        f"{name}: {PACKED} has {count} {fact}, but the receipt has {getattr(facts, fact)}"
         for fact, count in counts.items()
         if count != getattr(facts, fact)
     ]
     if ledger.tokens != tokens:
-        defects.append(f"{name}: {PACKED} has {count_of(tokens, 'token')}, but the ledger {ledger.tokens}")
+        defects.append(f"{name}: {PACKED} has {count_of(tokens, 'token')}, but the ledger has {ledger.tokens}")
     fill = tokens / (scan.bins * facts.pack_size) if scan.bins else 1.0
     # the receipt's value is rounded to six decimals
     if abs(fill - facts.fill) > 1e-6:
@@ -534,10 +534,7 @@ PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
     ),
     Check(
         "counts_match",
-        (
-            "The numbers of rows, sequences, tokens and trained tokens, and the fill rate of the rows, match the "
-            "receipt."
-        ),
+        ("The row, sequence, token and trained-token counts, and the fill rate of the rows, match the receipt."),
         counts_match,
     ),
     Check(

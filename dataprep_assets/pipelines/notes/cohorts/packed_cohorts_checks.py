@@ -296,7 +296,7 @@ def note_counts_match(cohort: OpenedCohort) -> Finding:
         defects,
         f"{count_of(source.notes, 'note')} of {count_of(source.patients, 'patient')}, {source.headers} with a "
         f"header, {missing} dropped because of a missing field"
-        + (f", {retracted_count} because they are removed." if retracted_count else "."),
+        + (f", {retracted_count} because they are on the retraction list." if retracted_count else "."),
         f"The source or the key changed since packing. {REBUILD}",
         facts={
             "notes": source.notes,
@@ -515,7 +515,7 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     Check(
         "note_counts_match",
         (
-            "Reading the source again gives the receipt's numbers of notes, dropped notes by reason, headers and "
+            "Reading the source again gives the counts in the receipt: notes, dropped notes by reason, headers and "
             "patients."
         ),
         note_counts_match,

@@ -169,8 +169,8 @@ def labels_within_notes(cohort: OpenedCohort) -> Finding:
             passed=False,
             warning=True,
             facts=facts,
-            summary=f"{location}: {crossing}. The declaration requests this; with `rows: notes`, or a different "
-            "packing.algorithm, no labels would.",
+            summary=f"{location}: {crossing}. The declaration requests this. To avoid it, set `rows: notes`, or a "
+            "different `packing.algorithm`.",
         )
     defects = [f"{location}: {padding} of {labels} labels are padding"] if padding else []
     defects += [f"{location}: {across} of {labels} labels cross from one note into the next"] if across else []

@@ -232,8 +232,8 @@ def build_tfds_directory(
         in_shards = sum(m.receipt.ledger.documents for m in months if m.receipt.ledger is not None)
         if rows != in_shards:
             raise IntegrityError(
-                f"{notes.dataset}: the directory has {count_of(rows, 'row')}, but its shards have {in_shards}. This is "
-                "a bug"
+                f"{notes.dataset}: the directory has {count_of(rows, 'row')}, but its shards have {in_shards}. This "
+                "is a bug. Report it"
             )
         return WrittenFiles(
             inputs={m.month: m.receipt.content for m in months} | {"tokenizer": months[0].receipt.inputs["tokenizer"]},
