@@ -57,7 +57,7 @@ class Declarations:
         error, if the content cannot be loaded.
         """
         if path.name != _YAML:
-            raise ConfigError(f"{path}: files with this name are not loaded. Rename it to {_YAML}")
+            raise ConfigError(f"{path}: files with this name are not loaded. Rename the file to {_YAML}")
         document, *other_documents = read_documents(path)
         for current in (document, *other_documents):
             dataset_class = _dataset_type(current)

@@ -139,7 +139,8 @@ class RayPool:
             import ray
         except ImportError as error:
             raise ConfigError(
-                "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`: pip install 'dataprep-assets[ray]'"
+                "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`. Install it: pip install "
+                "'dataprep-assets[ray]'"
             ) from error
         self._ray, self._settings = ray, dict(settings)
         self._count, self._address = max(1, count), environment.get(ADDRESS) or None
@@ -287,7 +288,7 @@ def require_engine(environment: Mapping[str, str], setting: str | None = None) -
     engine = choose_engine(environment, setting)
     if engine == RAY and find_spec("ray") is None:
         raise ConfigError(
-            "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`: pip install 'dataprep-assets[ray]'"
+            "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`. Install it: pip install 'dataprep-assets[ray]'"
         )
 
 

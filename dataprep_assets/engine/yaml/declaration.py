@@ -217,7 +217,7 @@ class DatasetDeclaration(DeclarationModel):
     card: CardDeclaration = Field(
         CardDeclaration(),
         description=(
-            "Entries of the data card that are not in the receipts, such as creators. Default: no such entries."
+            "Additional entries for the data card that are not in the receipts, such as creators. Default: none."
         ),
     )
     accept: dict[str, str] = Field(

@@ -433,7 +433,9 @@ def splits_disjoint(run: OpenedRun) -> Finding:
                     # a range excludes its `stop`; None is the end of the file, and no range begins after it
                     is_disjoint = (end is not None and end <= first_row) or (stop is not None and stop <= begin)
                     if other_split != split and not is_disjoint:
-                        defects.append(f"rows of {part.entry.relpath} are in {split}, and as {path} in {other_split}")
+                        defects.append(
+                            f"rows of {part.entry.relpath} are in {split}, and also in {other_split}, as {path}"
+                        )
                 rows.setdefault(content, []).append((split, part.entry.relpath, first_row, stop))
     warning = not defects
     return build_verdict(

@@ -91,8 +91,8 @@ class CorpusDocumentPolicy(DocumentPolicy):
         None,
         min_length=1,
         description=(
-            "Field with the document's URL. Its host becomes the column `host` of the document table. Default: "
-            "no such column."
+            "Field with the document's URL. Its host becomes the column `host` of the document table. Default: no "
+            "column `host`."
         ),
     )
     source_field: str | None = Field(

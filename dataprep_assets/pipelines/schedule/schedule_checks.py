@@ -162,13 +162,15 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
             location = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
             # a span may be found in pieces, whose lengths add up to the span's if each token is read once
             if sum(reading.stop - reading.start for reading in readings) != stop - start:
-                defects.append(f"{location}: are read {count_of(len(readings), 'time')} in epoch {epoch}")
+                defects.append(f"{location}, are read {count_of(len(readings), 'time')} in epoch {epoch}")
             elif (step, position) not in {(reading.step, reading.position) for reading in readings}:
-                defects.append(f"{location}: are not found at that step by their document")
+                defects.append(f"{location}, are not found at that step by their document")
     holds = (
         f"{count_of(checked_count, 'span')} of tokens from {count_of(sampler.end, 'step')}, each read once per epoch."
     )
-    return build_verdict(defects, holds, "Do not train on it, and report a bug", facts={"token_spans": checked_count})
+    return build_verdict(
+        defects, holds, "Do not train on the schedule, and report a bug", facts={"token_spans": checked_count}
+    )
 
 
 def _sources_current(schedule: OpenedSchedule) -> Finding:

@@ -272,7 +272,7 @@ class _TaskFolder:
             elif spec.rows and len(rows.rows) not in spec.rows:
                 allowed = " or ".join(map(str, spec.rows))
                 yield Fault(
-                    f"{spec.name}: {count_of(len(rows.rows), 'row')}, but the contract allows {allowed}", warns=True
+                    f"{spec.name}: has {count_of(len(rows.rows), 'row')}, but the contract allows {allowed}", warns=True
                 )
             for line, text, warns in _line_faults(self.route, split, rows):
                 yield Fault(f"{spec.name}:{line}: {text}", warns)
@@ -326,9 +326,9 @@ def _choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> Iterato
         return
     texts, labels, answer = (value_at(row, path) for path in (group.texts, group.labels, group.answer))
     if len(texts) != len(labels):
-        yield f"{group.texts}: {count_of(len(texts), 'choice text')} for {count_of(len(labels), 'label')}"
+        yield f"{group.texts}: has {count_of(len(texts), 'choice text')} for {count_of(len(labels), 'label')}"
     elif not group.least <= len(labels) <= group.most:
-        yield f"{group.labels}: {count_of(len(labels), 'choice')}. Use {group.least} to {group.most}"
+        yield f"{group.labels}: has {count_of(len(labels), 'choice')}. Use {group.least} to {group.most}"
     elif len(set(labels)) < len(labels):
         yield f"{group.labels}: two choices have the same label"
     if answer not in labels:

@@ -223,13 +223,16 @@ def counts_match(shard: OpenedPairs) -> Finding:
         if count != getattr(facts, what)
     ]
     if (ledger.documents, ledger.tokens) != (scan.rows, scan.counts["tokens"]):
-        defects.append(f"{name}: the ledger has {ledger.documents} pairs and {ledger.tokens} tokens")
+        defects.append(
+            f"{name}: the ledger has {ledger.documents} pairs and {ledger.tokens} tokens, but the file has "
+            f"{scan.rows} and {scan.counts['tokens']}"
+        )
     sizes = scan.groups
     if any(size != facts.row_group_size for size in sizes[:-1]) or not 0 < sizes[-1] <= facts.row_group_size:
         defects.append(f"{name}: row groups do not have the declared size of {facts.row_group_size}")
     return build_verdict(
         defects,
-        f"{count_of(scan.rows, 'row holds', 'rows hold')} {count_of(scan.counts['tokens'], 'token')}, as in the "
+        f"{count_of(scan.rows, 'row contains', 'rows contain')} {count_of(scan.counts['tokens'], 'token')}, as in the "
         "receipt.",
         REBUILD,
         facts={"pairs": scan.rows, "tokens": scan.counts["tokens"], "trained_tokens": scan.counts["trained_tokens"]},

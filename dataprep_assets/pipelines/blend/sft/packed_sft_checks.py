@@ -129,9 +129,8 @@ def counts_match(shard: OpenedShard) -> Finding:
         defects.append(f"{name}: rows are filled to {fill:.6f}, but the receipt has {facts.fill}")
     return build_verdict(
         defects,
-        f"{count_of(scan.bins, 'row holds', 'rows hold')} {count_of(scan.sequences, 'sequence')}, "
-        f"{count_of(tokens, 'token')} of which {trained_tokens} are trained; fill "
-        f"{fill:.4f}.",
+        f"{count_of(scan.bins, 'row contains', 'rows contain')} {count_of(scan.sequences, 'sequence')} and "
+        f"{count_of(tokens, 'token')}, of which {trained_tokens} are trained. The rows are filled to {fill:.4f}.",
         REBUILD,
         facts={
             **counts,
@@ -154,7 +153,8 @@ def rows_valid(shard: OpenedShard) -> Finding:
     sizes, defects = scan.group_sizes, []
     if any(size != max_rows for size in sizes[:-1]) or not 0 < sizes[-1] <= max_rows:
         defects.append(
-            f"{shard.name}: row groups of {', '.join(map(str, sorted(set(sizes))))} rows, but {max_rows} are declared"
+            f"{shard.name}: has row groups of {', '.join(map(str, sorted(set(sizes))))} rows, but {max_rows} are "
+            "declared"
         )
     defects += [f"{shard.name}: {PACKED}: {defect}" for defect in scan.defects]
     return build_verdict(

@@ -220,12 +220,13 @@ def _wrong_counts(shards: CohortShards) -> Iterator[str]:
             # compare shard by shard, because errors of several shards could cancel out in a sum
             if (rows, size) != (length, expected_size):
                 yield (
-                    f"{name}: {count_of(rows, 'record')} of {count_of(size, 'byte')}, but the receipt lists {length} "
-                    f"of {expected_size}"
+                    f"{name}: has {count_of(rows, 'record')} of {count_of(size, 'byte')}, but the receipt lists "
+                    f"{length} of {expected_size}"
                 )
             if rows > limit or not rows or (rows < limit and number < last_number):
                 yield (
-                    f"{name}: {count_of(rows, 'row')}, but {limit} are declared, and only the last shard may have fewer"
+                    f"{name}: has {count_of(rows, 'row')}, but {limit} are declared, and only the last shard may have "
+                    "fewer"
                 )
 
 

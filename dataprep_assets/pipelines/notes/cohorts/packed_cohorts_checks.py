@@ -108,17 +108,13 @@ def _digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]:
             yield f"{path.patients}: {count_of(count, 'retracted patient is', 'retracted patients are')} in the rows"
     # a patient who was removed from the list must be restored
     if stray_count := len(cohort.left_out - cohort.retracted):
-        yield (
-            f"{RETRACTED_PATIENTS}: notes of {count_of(stray_count, 'patient was', 'patients were')} left out who are "
-            "no longer on the list"
-        )
+        yield f"{RETRACTED_PATIENTS}: left out the notes of {count_of(stray_count, 'patient')} no longer on the list"
     if stray_count := len(cohort.retracted_notes - cohort.retracted):
-        stray_text = count_of(stray_count, "note was", "notes were")
-        yield f"{RETRACTED_NOTES}: {stray_text} left out that are no longer on the list"
+        yield f"{RETRACTED_NOTES}: left out {count_of(stray_count, 'note')} no longer on the list"
     if bool(cohort.left_out or cohort.retracted_notes) != bool(drop_count):
         yield (
             f"{RETRACTED_PATIENTS} has {count_of(len(cohort.left_out), 'patient')} and {RETRACTED_NOTES} "
-            f"{count_of(len(cohort.retracted_notes), 'note')}, but the ledger {count_of(drop_count, 'note')} left out"
+            f"{count_of(len(cohort.retracted_notes), 'note')}, but the ledger has {count_of(drop_count, 'left-out note')}"
         )
 
 
@@ -278,11 +274,11 @@ def note_counts_match(cohort: OpenedCohort) -> Finding:
         "patients without notes": (source.patients_without_notes, cohort.facts.patients_without_notes),
     }
     defects = [
-        f"{location}: the source has {what} {a}, but the receipt {b}" for what, (a, b) in counts.items() if a != b
+        f"{location}: {what}: the source has {a}, but the receipt has {b}" for what, (a, b) in counts.items() if a != b
     ]
     drops = {r: n for r, n in ledger.dropped.items() if r not in ("header_too_long", RETRACTED)}
     if source.dropped != drops:
-        defects.append(f"{location}: the source has drops {dict(source.dropped)}, but the receipt {drops}")
+        defects.append(f"{location}: dropped notes: the source has {dict(source.dropped)}, but the receipt has {drops}")
     digests = _read_digests(cohort)
     strangers = len(digests - source.digests)
     # a patient whose notes have no room is in the source, but in no row
@@ -388,12 +384,12 @@ def ledger_balances(cohort: OpenedCohort) -> Finding:
     defects = []
     if in_splits != ledger.documents:
         defects.append(
-            f"{describe_artifact(receipt)}: its splits have {count_of(in_splits, 'note')}, but its ledger "
+            f"{describe_artifact(receipt)}: its splits have {count_of(in_splits, 'note')}, but its ledger has "
             f"{ledger.documents}"
         )
     if dict(quarantined) != defective:
         defects.append(
-            f"{describe_artifact(receipt)}: {QUARANTINE} has {dict(quarantined)}, but the ledger {defective}"
+            f"{describe_artifact(receipt)}: {QUARANTINE} has {dict(quarantined)}, but the ledger has {defective}"
         )
     return build_verdict(
         defects,
@@ -498,7 +494,7 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     ),
     Check(
         "tokens_conserved",
-        "The rows contain the notes' tokens, without truncated tokens but with repeated headers and overlaps.",
+        "The rows contain exactly the notes' tokens, minus truncated tokens, plus repeated headers and overlaps.",
         tokens_conserved,
     ),
     Check(

@@ -189,7 +189,7 @@ def _read_stored_rows(
 
 
 REBUILD = "Rebuild the directory"
-REBUILD_SOURCES = "Rebuild its sources and then the directory"
+REBUILD_SOURCES = "Rebuild the directory's sources, then the directory"
 
 
 @dataclass(frozen=True)
