@@ -114,7 +114,8 @@ def _digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]:
     if bool(cohort.left_out or cohort.retracted_notes) != bool(drop_count):
         yield (
             f"{RETRACTED_PATIENTS} has {count_of(len(cohort.left_out), 'patient')} and {RETRACTED_NOTES} "
-            f"{count_of(len(cohort.retracted_notes), 'note')}, but the ledger has {count_of(drop_count, 'left-out note')}"
+            f"{count_of(len(cohort.retracted_notes), 'note')}, but the ledger has "
+            f"{count_of(drop_count, 'left-out note')}"
         )
 
 
