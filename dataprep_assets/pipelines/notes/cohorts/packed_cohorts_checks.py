@@ -285,8 +285,8 @@ def note_counts_match(cohort: OpenedCohort) -> Finding:
     # a patient whose notes have no room is in the source, but in no row
     if strangers or (not late and len(digests) != len(source.digests)):
         defects.append(
-            f"{location}: {count_of(len(digests), 'patient is', 'patients are')} in the rows, {len(source.digests)} in "
-            f"the source have notes, and {strangers} are only in the rows"
+            f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has {len(source.digests)} "
+            f"with notes. Only in the rows: {strangers}"
         )
     missing = source.dropped.get("missing_metadata", 0)
     return build_verdict(
@@ -428,7 +428,7 @@ def patients_in_their_split(cohort: OpenedCohort) -> Finding:
             defects.append(f"{path.patients}: its digests are not sorted, or one occurs twice")
         if len(digests) != cohort.splits[name].patients:
             defects.append(
-                f"{path.patients}: {count_of(len(digests), 'patient')}, but the receipt lists "
+                f"{path.patients}: has {count_of(len(digests), 'patient')}, but the receipt lists "
                 f"{cohort.splits[name].patients}"
             )
         if stray_count := sum(split_of(digest, shares) != index for digest in digests):

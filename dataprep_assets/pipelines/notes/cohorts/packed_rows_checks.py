@@ -108,8 +108,8 @@ def jsonl_matches_rows(cohort: OpenedCohort) -> Finding:
         total += lines
         if not lines == len(file) == cohort.splits[name].rows:
             defects.append(
-                f"{path.jsonl}: {count_of(lines, 'line')} for {count_of(len(file), 'columnar row')}, but the receipt "
-                f"lists {cohort.splits[name].rows}"
+                f"{path.jsonl}: has {count_of(lines, 'line')} for {count_of(len(file), 'columnar row')}, but the "
+                f"receipt lists {cohort.splits[name].rows}"
             )
         for line, columns in samples.columns.items():
             compared_lines += 1
@@ -208,12 +208,12 @@ def ids_in_vocabulary(cohort: OpenedCohort) -> Finding:
     defects = []
     if low is not None and high is not None and (low < 0 or high >= size):
         defects.append(
-            f"{describe_artifact(cohort.receipt)}: ids are {low} to {high}, but {cohort.bundle.name} has {size}"
+            f"{describe_artifact(cohort.receipt)}: ids are {low} to {high}, but {cohort.bundle.name} has {size} tokens"
         )
     if (low, high) != (ledger.min_id, ledger.max_id):
         defects.append(
-            f"{describe_artifact(cohort.receipt)}: ids are {low} to {high}, but {ledger.min_id} to {ledger.max_id} "
-            "in the ledger"
+            f"{describe_artifact(cohort.receipt)}: ids are {low} to {high}, but the ledger has {ledger.min_id} to "
+            f"{ledger.max_id}"
         )
     if pads and not cohort.notes.pad_may_occur:
         defects.append(
