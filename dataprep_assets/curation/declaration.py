@@ -256,8 +256,8 @@ class DuplicatesDeclaration(DeclarationModel):
     across_splits: AcrossSplits = Field(
         "block",
         description=(
-            "What happens to near-duplicates in different splits. `block`: the run stops and shows the pairs. "
-            "`drop`: they are dropped from the split that is declared first. `ignore`: they are kept."
+            "Action for near-duplicates in different splits. `block`: the run stops and shows the pairs. `drop`: "
+            "they are dropped from the split that is declared first. `ignore`: they are kept."
         ),
     )
     against: tuple[str, ...] = Field(

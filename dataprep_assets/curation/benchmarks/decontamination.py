@@ -105,9 +105,9 @@ class DecontaminateDeclaration(DeclarationModel):
     action: Literal["drop", "block", "tag"] = Field(
         "drop",
         description=(
-            "What happens to a document that contains an item. `drop`: it is dropped, with the reason "
-            "`benchmark`. `block`: the run stops and shows the matches. `tag`: the columns `benchmark` and "
-            "`benchmark_overlap` show it."
+            "Action for a document that contains an item. `drop`: it is dropped, with the reason `benchmark`. "
+            "`block`: the run stops and shows the matches. `tag`: the columns `benchmark` and `benchmark_overlap` "
+            "show it."
         ),
     )
 

@@ -163,7 +163,7 @@ class ShardPlanDeclaration(DeclarationModel):
     on_change: Literal["append", "replan"] = Field(
         "append",
         description=(
-            "How the plan follows added or removed source files. `append`: existing shards keep their files, and "
+            "How the plan reacts to added or removed source files. `append`: existing shards keep their files, and "
             "new files get new shards. `replan`: all shards are planned again."
         ),
     )
