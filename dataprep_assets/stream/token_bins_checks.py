@@ -264,7 +264,7 @@ def _eye_test(shard: OpenedTokens) -> Finding:
 
 LEDGER_BALANCES = Check(
     "ledger_balances",
-    "The number of rows read equals documents plus dropped rows (by reason), in total and per source file.",
+    "The count of rows read equals the documents plus the rows dropped for each reason, in total and per source file.",
     _ledger_balances,
 )
 IDS_IN_VOCABULARY = Check(

@@ -525,7 +525,7 @@ CHECKS = (
     ),
     Check(
         "rows_read_once",
-        "If a file is divided among shards, the row ranges add up to the file's current number of rows.",
+        "If a file is divided among shards, the row ranges add up to the file's current row count.",
         rows_read_once,
     ),
     Check(
@@ -554,7 +554,7 @@ CHECKS = (
 )
 _LENGTHS_BALANCED = Check(
     "lengths_balanced",
-    "In each dataset, neither side (chosen or rejected) is the longer one in more than "
+    "In each dataset, neither the chosen nor the rejected answer is the longer one in more than "
     "`pairs.max_chosen_longer` of the pairs.",
     lengths_balanced,
     blocking=False,

@@ -471,7 +471,7 @@ PAIRS_CHECKS: tuple[Check[OpenedPairs], ...] = (
     FILES_INTACT,
     Check(
         "ledger_balances",
-        "The number of rows read equals pairs plus dropped rows (by reason), in total and per source file.",
+        "The count of rows read equals the pairs plus the rows dropped for each reason, in total and per source file.",
         ledger_balances,
     ),
     Check("counts_match", "The row and token counts match the receipt.", counts_match),

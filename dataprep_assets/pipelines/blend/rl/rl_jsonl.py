@@ -316,7 +316,8 @@ RL_JSONL_CHECKS: tuple[Check[OpenedRecords], ...] = (
     FILES_INTACT,
     Check(
         "ledger_balances",
-        "The number of rows read equals records plus dropped rows (by reason), in total and per source file.",
+        "The count of rows read equals the records plus the rows dropped for each reason, in total and per source "
+        "file.",
         ledger_balances,
     ),
     Check(

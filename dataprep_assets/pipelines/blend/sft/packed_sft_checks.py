@@ -529,7 +529,8 @@ PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
     FILES_INTACT,
     Check(
         "ledger_balances",
-        "The number of rows read equals conversations plus dropped rows (by reason), in total and per source file.",
+        "The count of rows read equals the conversations plus the rows dropped for each reason, in total and per "
+        "source file.",
         ledger_balances,
     ),
     Check(
@@ -539,8 +540,8 @@ PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
     ),
     Check(
         "rows_valid",
-        "In every row, sequence starts increase from 0, and the loss mask is 0 or 1, and 0 at the end of "
-        "each sequence. Every sequence has a trained token, unless configured otherwise.",
+        "In every row, the sequence starts increase from 0. The loss mask contains only 0 and 1, and is 0 at the end "
+        "of each sequence. Every sequence has a trained token, unless configured otherwise.",
         rows_valid,
     ),
     Check("ids_in_vocabulary", "Every token id in the file is below `len(tokenizer)`.", ids_in_vocabulary),

@@ -472,8 +472,8 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     Check(
         "ledger_balances",
         (
-            "The number of notes read equals notes kept plus notes dropped, by reason. Every defective note is "
-            "listed in quarantine."
+            "The count of notes read equals the notes kept plus the notes dropped for each reason. Every defective "
+            "note is listed in quarantine."
         ),
         ledger_balances,
     ),
