@@ -154,7 +154,7 @@ def _describe_affected(component: "Dataset", store: "ArtifactStore", artifact: s
     name = component.declaration.dataset
     machine, times = Machine(cores=cores, bandwidth=125e6), project.current_project().step_times()
     rebuild = plan_rebuild(affected, store, machine, times, verification="size")
-    yield f"{name}: {len(rebuild.works)} to build"
+    yield f"{name}: {count_of(len(rebuild.works), 'artifact')} to build"
     yield ""
     yield from rebuild_lines(rebuild, project.current_privacy())
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}

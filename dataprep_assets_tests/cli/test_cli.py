@@ -92,7 +92,7 @@ def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> 
     status = dataprep(folder, "status", "sample_corpus")
     assert status.returncode == 1
     heading, _, columns, cause, row, *_ = status.stdout.splitlines()
-    assert heading == "sample_corpus: 1 to build", "it comes back as it was, so nothing follows"
+    assert heading == "sample_corpus: 1 artifact to build", "it comes back as it was, so nothing follows"
     assert columns.split() == ["artifact", "count", "partitions", "source", "tokens", "time"]
     assert cause.startswith("damaged: tokens.bin: changed after it was built")
     assert row.startswith("  token_bins_train")

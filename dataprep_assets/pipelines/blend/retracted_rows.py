@@ -76,7 +76,7 @@ def _defects(
         yield f"{name}: {removed_count} rows were removed, but {len(listed_lines)} in {ROW_IDS} are on the list"
     listed_hashes = format_ids(np.unique(index.hashes[listed_lines]))
     if tuple(receipt.facts.get("retracted", ())) != listed_hashes:
-        yield f"{name}: its receipt lists other removed ids than {ROW_IDS}"
+        yield f"{name}: its receipt and {ROW_IDS} list different removed ids"
     for source in sources:
         yield from _find_changed_ids(index, name, retractions.ids or RowIds(), source, as_json=as_json)
 
