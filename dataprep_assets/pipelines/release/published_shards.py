@@ -86,7 +86,7 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
         declaration=release,
         name=PUBLISHED_SHARDS,
         version=VERSION,
-        description="The published release. Every file is compared with the local file, and the manifest is uploaded "
+        description="The published release: every file is compared with the local file, and the manifest is uploaded "
         "last.",
         kinds={"numpy", "file"},
         inputs=(shards,),
