@@ -91,7 +91,8 @@ def build_published_shards_spec(release: ReleaseDeclaration, target: str, *, sha
         declaration=release,
         name=PUBLISHED_SHARDS,
         version=VERSION,
-        description="The published release: every file is compared with the local file, and the manifest comes last.",
+        description="The published release: every file is compared with the local file, and the manifest is uploaded "
+        "last.",
         kinds={"numpy", "file"},
         inputs=(shards,),
         pool="network",
@@ -384,8 +385,8 @@ def _find_false_claims(publication: OpenedPublication) -> Iterator[str]:
     for name, value in claims.items():
         if receipt.facts.get(name) != value:
             yield (
-                f"{describe_artifact(receipt)}: {name}: the receipt has {receipt.facts.get(name)!r}, but the "
-                f"release {value!r}"
+                f"{describe_artifact(receipt)}: {name}: the receipt has {receipt.facts.get(name)!r}, but the release "
+                f"has {value!r}"
             )
     if dict(receipt.inputs) != {"release": release.digest}:
         yield f"{describe_artifact(receipt)}: its receipt has a release other than {release.digest[:12]}"
@@ -415,13 +416,13 @@ def no_orphans(publication: OpenedPublication) -> Finding:
     location, extra_keys = publication.place, publication.comparison.extra
     return build_verdict(
         [
-            f"{location}: {count_of(len(extra_keys), 'object')} of shards that the release does not list: "
+            f"{location}: has {count_of(len(extra_keys), 'object')} of shards that the release does not list: "
             f"{join_first(extra_keys)}"
         ]
         if extra_keys
         else [],
         "The folder has only the release's shards.",
-        "Delete them when no trainer reads them anymore",
+        "Delete these shards when no trainer reads them anymore",
         facts={"orphans": len(extra_keys)},
         table=[{"key": key} for key in extra_keys[:20]],
         warning=True,

@@ -288,7 +288,7 @@ def read_shard_batches(
             start = stop
     if drawn_rows is not None and start != drawn_rows.total:
         raise IntegrityError(
-            f"the source has {count_of(start, 'row')}, but the receipt {drawn_rows.total:,}. {REBUILD}"
+            f"the source has {count_of(start, 'row')}, but the receipt has {drawn_rows.total:,}. {REBUILD}"
         )
 
 
