@@ -23,7 +23,7 @@ This page is generated from the commands. Do not edit it: run `make docs-referen
 `dataprep` without a command lists the project's datasets and suggests the next command. `dataprep COMMAND --help` \
 shows the help of one command.
 
-| command | |
+| command | purpose |
 |---|---|
 """
 _GUIDES = {
@@ -163,7 +163,7 @@ def _section(name: str, command: Any) -> Iterator[str]:
 
 
 def _table(parameters: list[Any], heading: str) -> Iterator[str]:
-    yield from (f"| {heading} | |", "|---|---|")
+    yield from (f"| {heading} | meaning |", "|---|---|")
     for parameter in parameters:
         if parameter.hidden:
             continue
