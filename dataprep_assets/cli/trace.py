@@ -76,7 +76,10 @@ def command(
     id_: Annotated[
         str | None,
         typer.Option(
-            "--id", metavar="ID", help="Find the document with this id (`document.id_field`). For notes: a patient id."
+            "--id",
+            metavar="ID",
+            help="Find the document with this id (`document.id_field`). For a blend: the row (`id_field`). For notes: "
+            "a patient id.",
         ),
     ] = None,
     view: Annotated[str | None, typer.Option(help="Count --sample in this view: mds or sft_rows.")] = None,

@@ -32,7 +32,7 @@ class TraceQuery:
         document: Number of a document in the stream, from 0.
         row: Row of the source file `file`, from 1; with `shard` instead, the number of a document in it, from 0.
         file: A source file, as named in the manifest.
-        id: A document's id: the value of `document.id_field`.
+        id: A document's id: the value of `document.id_field`, in a blend of `id_field`.
         text: A document's whole text.
         megatron_index: Number of a sequence in the split's (or shard's) Megatron index, from 0.
         view: A view that has samples: `mds`, `sft_rows`.

@@ -1,7 +1,7 @@
 """Tracing of rows of shards that have views: conversations, preference pairs and RL records.
 
-A trace begins at a row of a shard, at a row of a view, or at a row of a source file. The kinds of shards differ in how
-they read a row, its tokens and its places.
+A trace begins at a row of a shard, at a row of a view, at a row of a source file, or at a row's id. The kinds of shards
+differ in how they read a row, its tokens and its places.
 
 Entry points: `TracedShard`, `ShardTracer`.
 """
@@ -18,9 +18,10 @@ from dataprep_assets.errors import ConfigError, NotFoundError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.row_ids import RowIndex
+from dataprep_assets.pipelines.blend.row_ids import RowIndex, blend_ids, describe_missing_id_key, has_index
 from dataprep_assets.pipelines.blend.view import BlendView, ViewRows
 from dataprep_assets.stream.stream_tracer import find_quarantined
+from dataprep_assets.tokenization.document_ids import RowIds, hash_id
 
 
 class TracedShard(ABC):
@@ -127,9 +128,11 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
             return self._find_in_source(query, query.file, query.row)
         if number is not None:
             return self._find_in_shard(query.shard, number)
+        if query.id is not None:
+            return self._find_by_id(query, query.id)
         raise ConfigError(
-            f"trace: to find a {self.subject}, set `shard` and `{self.field}`; or `view`, `split` and `sample`; or "
-            "`file` and `row`"
+            f"trace: to find a {self.subject}, set `shard` and `{self.field}`; `view`, `split` and `sample`; "
+            "`file` and `row`; or `id`"
         )
 
     def _find_in_shard(self, partition: str | None, number: int) -> list[tuple[S, int]]:
@@ -176,14 +179,45 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
         finished = [name for name in self._blend.views if self._store.receipt(self._blend.artifact(name)) is not None]
         return [ViewRows(self._blend, self._store, self.view_kind.load(name)) for name in finished]
 
-    def _find_in_source(self, query: TraceQuery, file: str, row: int) -> list[tuple[S, int]]:
+    def _select_shards(self, query: TraceQuery) -> list[S]:
+        """Return the shards to which a query is restricted."""
         shards = [self._open_shard(query.shard)] if query.shard is not None else list(self._shards.values())
-        shards = [shard for shard in shards if query.split in (None, shard.unit)]
+        return [shard for shard in shards if query.split in (None, shard.unit)]
+
+    def _find_in_source(self, query: TraceQuery, file: str, row: int) -> list[tuple[S, int]]:
+        shards = self._select_shards(query)
         rows = [(shard, number) for shard in shards for number in self._rows_of_source(shard, file, row)]
         if not rows:
             raise NotFoundError(
                 f"trace: row {row} of {file} is in no {self.noun}: {self._describe_absence(shards, file, row)}"
             )
+        return rows
+
+    def _find_by_id(self, query: TraceQuery, row_id: str | int) -> list[tuple[S, int]]:
+        """Return every row with a declared id. Raises NotFoundError if no shard has one."""
+        ids = blend_ids(self._blend)
+        if ids is None:
+            raise ConfigError(f"trace: {describe_missing_id_key(self._blend)}, or use `file` and `row`")
+        if ids.id_field is None:
+            raise ConfigError("trace: `id` needs `id_field` in the declaration. Use `file` and `row`")
+        assert isinstance(ids, RowIds), "documents of a corpus have their own tracer"
+        wanted_hash = np.array([hash_id(row_id, ids.key)], np.uint64)
+        rows, absences = list[tuple[S, int]](), list[str]()
+        for shard in self._select_shards(query):
+            if not has_index(shard.handle.receipt, ids):
+                raise ConfigError(
+                    f"trace: {shard.partition} was built with a different `id_field` or key. Run {self._blend.dataset}"
+                )
+            index = RowIndex(shard.handle.receipt, shard.handle.read)
+            for line in index.lines_with(wanted_hash):
+                file, row = index.place_of(int(line))
+                found_rows = [(shard, number) for number in self._rows_of_source(shard, file, row)]
+                rows += found_rows
+                if not found_rows:
+                    absences.append(f"row {row} of {file}: {self._describe_absence([shard], file, row)}")
+        if not rows:
+            absence = "; ".join(dict.fromkeys(absences)) or "no row that was read has it"
+            raise NotFoundError(f"trace: no {self.subject} of {self._blend.dataset} has this id: {absence}")
         return rows
 
     def _describe_absence(self, shards: Sequence[S], file: str, row: int) -> str:

@@ -24,7 +24,6 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.retract import retract_documents
 from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, load_manifest, manifest_spec
 from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts
 from dataprep_assets.pipelines.corpus.source.snapshot import snapshot_spec
@@ -201,6 +200,7 @@ class Corpus(Dataset):
         return corpus_tracer(self.declaration, store, self.specs)
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":
+        from dataprep_assets.pipelines.corpus.retract import retract_documents
 
         return retract_documents(self.declaration, store, ids, strict=strict)
 

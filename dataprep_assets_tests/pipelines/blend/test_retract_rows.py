@@ -271,3 +271,35 @@ def test_a_corpus_and_a_blend_share_a_list(records: RetractedBlend) -> None:
     assert [line["of"] for line in records.listed()] == ["text", "row"]
     records.run()
     assert records.files_with(GONE) == set()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_row_is_traced_by_its_id_in_its_shard_and_view(tmp_path: Path, stage: str) -> None:
+    views = [VIEWS[stage]] if stage in VIEWS else []
+    made = RetractedBlend(tmp_path, stage, views=views, id_field="id")
+    made.run()
+    tracer = made.dataset.tracer(made.store)
+    (trace,) = trace_documents(tracer, id="first-3")
+    assert (trace.file, trace.row) == ("f0.jsonl", 4)
+    assert trace == trace_documents(tracer, file="f0.jsonl", row=4)[0]
+    artifacts = {place.artifact for place in trace.places}
+    assert {f"small_{stage}/{view}" for view in views} <= artifacts
+    assert any(made.partition("first", 0) in artifact for artifact in artifacts)
+    if stage == "sft":
+        (question,) = trace_documents(tracer, id="first-3", message=0)
+        assert question.to_json()["message"] == {"index": 0, "role": "user"}
+    with raises(NotFoundError, f"small_{stage}", "id"):
+        trace_documents(tracer, id="first-99")
+    made.retract("first-3")
+    made.run()
+    # an index of documents has no removed ones, and so no reason
+    with raises(NotFoundError, f"small_{stage}", *(["retraction list"] if stage != "pretrain" else [])):
+        trace_documents(made.dataset.tracer(made.store), id="first-3")
+
+
+def test_rows_without_a_declared_id_cannot_be_traced_by_one(records: RetractedBlend) -> None:
+    with raises(ConfigError, "`id_field`", "`file` and `row`"):
+        trace_documents(records.dataset.tracer(records.store), id="first-3")
+    declared = RetractedBlend(records.folder, "rl", id_field="id")
+    with raises(ConfigError, "id_field", "Run small_rl"):
+        trace_documents(declared.dataset.tracer(declared.store), id="first-3")
