@@ -57,7 +57,7 @@ class Declarations:
         error, if the content cannot be loaded.
         """
         if path.name != _YAML:
-            raise ConfigError(f"{path}: files with this name are not loaded. Rename it to {_YAML}")
+            raise ConfigError(f"{path}: files with this name are not loaded. Rename the file to {_YAML}")
         document, *other_documents = read_documents(path)
         for current in (document, *other_documents):
             dataset_class = _dataset_type(current)
@@ -238,7 +238,9 @@ def _dataset_type(document: Document) -> "type[Dataset] | None":
     try:
         dataset_class = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{location}: cannot be imported: {error}") from error
+        raise ConfigError(
+            f"{location}: cannot be imported: {error}. Correct the type, or install its package"
+        ) from error
     return dataset_class if isinstance(dataset_class, type) and issubclass(dataset_class, Dataset) else None
 
 
@@ -276,7 +278,9 @@ def open_declarations(project: Project) -> Declarations:
     try:
         module = importlib.import_module(project.defs_module)
     except ImportError as error:
-        raise ConfigError(f"{project.root}: {project.defs_module}: cannot be imported: {error}") from error
+        raise ConfigError(
+            f"{project.root}: {project.defs_module}: cannot be imported: {error}. Correct the module"
+        ) from error
     declarations = Declarations(module, project.root)
     if not declarations.folder.samefile(project.defs):
         raise ConfigError(

@@ -253,7 +253,7 @@ def _read_table(path: Path, *keys: str) -> dict[str, Any] | None:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {os_error_reason(error)}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: invalid TOML: {error}") from error
+        raise ConfigError(f"{path}: invalid TOML: {error}. Correct the file") from error
     for key in keys:
         table = table.get(key) if isinstance(table, dict) else None
     return table if isinstance(table, dict) else None

@@ -66,7 +66,9 @@ def _gcs(environment: Mapping[str, str], root: str, common: Mapping[str, Any]) -
 
         from dataprep_assets.resources.gcs import GcsStorageResource
     except ImportError as error:
-        raise ConfigError("DATAPREP_STORAGE: gcs needs the extra `gcs`: pip install 'dataprep-assets[gcs]'") from error
+        raise ConfigError(
+            "DATAPREP_STORAGE: gcs needs the extra `gcs`. Install it: pip install 'dataprep-assets[gcs]'"
+        ) from error
     return GcsStorageResource(
         gcs=GCSResource(project=environment.get("GOOGLE_CLOUD_PROJECT") or None),
         bucket=_required(environment, "gcs", "DATAPREP_BUCKET"),
@@ -83,7 +85,7 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
         from dataprep_assets.resources.r2 import R2StorageResource
     except ImportError as error:
         raise ConfigError(
-            f"DATAPREP_STORAGE: {kind} needs the extra `r2`: pip install 'dataprep-assets[r2]'"
+            f"DATAPREP_STORAGE: {kind} needs the extra `r2`. Install it: pip install 'dataprep-assets[r2]'"
         ) from error
     bucket = _required(environment, kind, "DATAPREP_BUCKET", "R2_DATASET_BUCKET_NAME")
     # without an endpoint boto3 would connect to AWS

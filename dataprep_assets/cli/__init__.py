@@ -134,7 +134,7 @@ def _set_global_options(
         ),
     ] = None,
     _verbose: Annotated[bool, typer.Option("--verbose", help="Also show the Python traceback of an error.")] = False,
-    _quiet: Annotated[bool, typer.Option("--quiet", help="Print only errors and warnings, on standard error.")] = False,
+    _quiet: Annotated[bool, typer.Option("--quiet", help="Print only errors and warnings, to standard error.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     if version:

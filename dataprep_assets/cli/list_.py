@@ -114,7 +114,7 @@ def _count_to_build(component: "Dataset") -> tuple[int | None, str]:
 
 def _first_line(error: DataprepError) -> str:
     first_line, *other_lines = str(error).splitlines()
-    return f"{first_line} (and {len(other_lines)} more: `dataprep check`)" if other_lines else first_line
+    return f"{first_line} (and {len(other_lines)} more; see `dataprep check`)" if other_lines else first_line
 
 
 def _format_cells(row: ListedDataset) -> tuple[str, ...]:

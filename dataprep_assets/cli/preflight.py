@@ -24,7 +24,8 @@ def command(
     read_only: Annotated[
         bool,
         typer.Option(
-            "--read-only", help="Test only read access, e.g., with read-only keys. URL can then also be https://…."
+            "--read-only",
+            help="Test only read access, e.g., with read-only keys. With this option, URL can also be https://….",
         ),
     ] = False,
 ) -> int:

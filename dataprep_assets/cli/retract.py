@@ -154,7 +154,7 @@ def _describe_affected(component: "Dataset", store: "ArtifactStore", artifact: s
     name = component.declaration.dataset
     machine, times = Machine(cores=cores, bandwidth=125e6), project.current_project().step_times()
     rebuild = plan_rebuild(affected, store, machine, times, verification="size")
-    yield f"{name}: {len(rebuild.works)} to build"
+    yield f"{name}: {count_of(len(rebuild.works), 'artifact')} to build"
     yield ""
     yield from rebuild_lines(rebuild, project.current_privacy())
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
@@ -179,8 +179,8 @@ def _describe_leftovers(component: "Dataset", store: "ArtifactStore", result: "R
         yield f"  and {len(result.copies) - MAX_SHOWN} more"
     if result.copies:
         yield (
-            "remove the documents from these files at the source, run again, and delete the mirrored files that the "
-            "run did not replace"
+            f"remove the documents from these files at the source, run `dataprep run {name}`, and delete the mirrored "
+            "files that the run did not replace"
         )
 
 
@@ -200,12 +200,12 @@ def _copy_lines(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
         locations += shared.published
     for location in dict.fromkeys(locations):
         yield (
-            f"shard caches of {location} keep their current shards. After the run, restart these trainers with an "
-            "empty cache folder"
+            f"shard caches that read {location} keep their current shards. After the run, restart their trainers with "
+            "an empty cache folder"
         )
     yield (
-        "not covered: copies made with `dataprep sync`, downloads, caches on training machines, and text samples "
-        "that earlier checks show in Dagster"
+        "not covered: copies made with `dataprep sync`, downloads, caches on training machines, and text samples in "
+        "Dagster from earlier checks"
     )
 
 
@@ -236,7 +236,7 @@ def _format_totals(dataset: str, result: "RetractionResult") -> Iterator[str]:
     totals = [sum(match.counts[index] for match in planned_matches) for index in range(len(result.counted))]
     counts_text = ", ".join(count_of(count, noun) for count, noun in zip(totals, result.counted, strict=True))
     yield f"{dataset}: {count_of(result.given, 'entry', 'entries')} read, {result.already} already retracted"
-    count = f"found {result.found}" if result.found or not planned_matches else "still there until the next run"
+    count = f"found {result.found}" if result.found or not planned_matches else "kept until the next run"
     yield f"{count}: {counts_text} in {count_of(len(planned_matches), result.partitions)}"
 
 
@@ -248,10 +248,12 @@ def _consequence_lines(result: "RetractionResult") -> Iterator[str]:
     if result.left_out:
         total = count_of(sum(result.left_out.values()), "row")
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.left_out.items())
-        yield f"currently in no {result.partitions}: {total} ({reasons})"
+        yield f"already dropped, so in no {result.partitions}: {total} ({reasons})"
     if result.change is not None:
         documents = count_of(result.change.back, "document")
-        yield f"{documents} dropped as their duplicates {'returns' if result.change.back == 1 else 'return'}"
+        yield (
+            f"{documents} dropped as duplicates of these documents {'returns' if result.change.back == 1 else 'return'}"
+        )
         if result.change.gone:
             documents = count_of(result.change.gone, "document")
             yield f"{documents} {'is' if result.change.gone == 1 else 'are'} dropped as duplicates instead"

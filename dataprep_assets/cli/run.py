@@ -111,7 +111,8 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
     for dataset, lock_ in sound:
         failed = [of for of in _input_datasets(dataset) if codes.get(of)]
         if failed:
-            print_error(f"{dataset.name}: not built, because {' and '.join(failed)} was not built")
+            was = "was" if len(failed) == 1 else "were"
+            print_error(f"{dataset.name}: not built, because {' and '.join(failed)} {was} not built")
         # a skipped dataset has the exit code of its failed input
         codes[dataset.name] = (
             codes[failed[0]] if failed else _run_dataset(dataset, lock_, start_time, is_only=len(sound) == 1)

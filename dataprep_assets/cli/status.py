@@ -69,7 +69,8 @@ def _print_rebuild(
         project.print_unless_private(describe_unread_files(component, store), f"{name}: some source files are not read")
     else:
         checks = f"nothing to build, {count_of(len(rebuild.due), 'artifact')} to check"
-        print(f"{name}: {len(rebuild.works)} to build" if rebuild.works else f"{name}: {checks}")
+        builds = f"{count_of(len(rebuild.works), 'artifact')} to build"
+        print(f"{name}: {builds if rebuild.works else checks}")
         print()
         for line in rebuild_lines(rebuild, project.current_privacy()):
             print(line)

@@ -174,8 +174,8 @@ def _lock_alone(work: Path, target_address: "StoreAddress") -> Iterator[None]:
     with open(work.with_suffix(".lock"), "ab", opener=open_own_file) as lock:
         if not try_lock(lock, required=False):
             raise TransferError(
-                f"{target_address.url}: another `dataprep sync` is copying to this location. Run again when it has "
-                "finished"
+                f"{target_address.url}: another `dataprep sync` is copying to this location. Run the command again "
+                "when the other copy has finished"
             )
         yield
 

@@ -37,7 +37,8 @@ _DAEMON = "from importlib.metadata import entry_points as e; e(group='console_sc
 
 def command(
     host: Annotated[
-        str, typer.Option(help="Listen on this address. Other machines can reach every address except loopback.")
+        str,
+        typer.Option(help="Listen on this address. Other machines can reach the UI at any address except loopback."),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Listen on this port.")] = 3000,
 ) -> int:

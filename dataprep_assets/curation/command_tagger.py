@@ -72,7 +72,7 @@ class CommandTagger(ExternalTagger):
         outcome = run_guarded(words, self.folder, seconds=self.seconds, scratch=input_path.parent, quoted=not sensitive)
         location = f"tag: {self.name}: {shard}: "
         if outcome.refused:
-            raise TaggingError(f"tag: {self.name}: {words[0]}: cannot be started: {outcome.refused}")
+            raise TaggingError(f"tag: {self.name}: {words[0]}: cannot be started: {outcome.refused}. Correct `command`")
         if outcome.code is None:
             raise TaggingError(
                 f"{location}the command ran for more than {count_of(round(self.seconds), 'second')} and was stopped. "

@@ -225,9 +225,9 @@ class DuplicatesDeclaration(DeclarationModel):
     normalize: Normalization | None = Field(
         None,
         description=(
-            "How texts are prepared for comparison. `words`: only words, signs and symbols, in one case. "
-            "`space`: without white space. `none`: unchanged, except for line ends and Unicode form (NFC). "
-            "Default: `words` for `near`, `none` for `exact`."
+            "How texts are prepared for comparison. `words`: only words, signs and symbols are compared, regardless "
+            "of case. `space`: white space is ignored. `none`: texts are unchanged, except for line ends and Unicode "
+            "form (NFC). Default: `words` for `near`, `none` for `exact`."
         ),
     )
     threshold: float | None = Field(
@@ -256,8 +256,8 @@ class DuplicatesDeclaration(DeclarationModel):
     across_splits: AcrossSplits = Field(
         "block",
         description=(
-            "What happens to near-duplicates in different splits. `block`: the run stops and shows the pairs. "
-            "`drop`: they are dropped from the split that is declared first. `ignore`: they are kept."
+            "Action for near-duplicates in different splits. `block`: the run stops and shows the pairs. `drop`: "
+            "they are dropped from the split that is declared first. `ignore`: they are kept."
         ),
     )
     against: tuple[str, ...] = Field(

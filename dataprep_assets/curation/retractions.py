@@ -178,7 +178,7 @@ def read_id_lines(path: Path) -> list[tuple[int, bytes]]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"--ids {path}: {error.strerror or error}") from error
+        raise ConfigError(f"--ids {path}: cannot be read: {error.strerror or error}. Pass a readable file") from error
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConfigError(f"--ids {path}: the file is UTF-16, not UTF-8. Save it as UTF-8")
     # Windows editors may begin a UTF-8 file with a byte order mark, which is not part of an id.

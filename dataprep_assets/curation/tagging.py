@@ -139,7 +139,9 @@ def _read_column(table: Any, name: str, location: str) -> list[Any]:
     try:
         values: list[Any] = table[name].to_pylist()
     except (ValueError, OverflowError):  # the text is not UTF-8, or a date is beyond the year 9999
-        raise TaggingError(f"{location}: column {name!r} has text that is not UTF-8, or an invalid date") from None
+        raise TaggingError(
+            f"{location}: column {name!r} has text that is not UTF-8, or an invalid date. Write valid values"
+        ) from None
     return values
 
 
@@ -171,7 +173,7 @@ def write_aligned_columns(
         columns_text = "" if sensitive else f" (found {', '.join(table.column_names)})"
         raise TaggingError(f"{location} has no column {missing[0]!r}{columns_text}")
     if duplicate_columns := [name for name in (*KEYS, *tagger.columns) if table.column_names.count(name) > 1]:
-        raise TaggingError(f"{location} has the column {duplicate_columns[0]!r} twice")
+        raise TaggingError(f"{location} has the column {duplicate_columns[0]!r} twice. Write each column once")
     # Match values by file and row, because a tool may write its rows in any order.
     keys = list(zip(*(_read_column(table, name, location) for name in KEYS), strict=True))
     if not all(isinstance(file, str) and isinstance(row, int | float) for file, row in keys):
@@ -180,14 +182,18 @@ def write_aligned_columns(
     if len(positions) < len(keys):
         repeated_key = next(key for position, key in enumerate(keys) if positions[key] != position)
         raise TaggingError(
-            f"{location} has {'a row' if sensitive else f'row {repeated_key[1]} of {repeated_key[0]}'} more than once"
+            f"{location} has {'a row' if sensitive else f'row {repeated_key[1]} of {repeated_key[0]}'} more than "
+            "once. Write one row per input row"
         )
     columns = {}
     for name, kind in tagger.columns.items():
         values = _read_column(table, name, location)
         if (wrong_value := find_first_wrong(values, kind)) is not None:
             file, row = keys[wrong_value[0]]
-            raise TaggingError(f"{location}: {'' if sensitive else f'{file}: row {row}: '}{name} is {wrong_value[1]}")
+            raise TaggingError(
+                f"{location}: {'' if sensitive else f'{file}: row {row}: '}{name} is {wrong_value[1]}. Write "
+                "values of the declared type"
+            )
         columns[name] = values
     expected_rows = 0
     with ParquetRowWriter(target, tagger.columns) as writer:
@@ -240,7 +246,7 @@ def compute_tags(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) 
             answer = ", ".join(map(str, columns)) if isinstance(columns, Mapping) else type(columns).__name__
         raise TaggingError(
             f"{batch.label}: tagger {tagger.name!r} returned {answer}, but declares the columns "
-            f"{', '.join(tagger.columns)}"
+            f"{', '.join(tagger.columns)}. Return exactly these columns"
         )
     return {name: _check_values(tagger, name, columns[name], batch, sensitive=sensitive) for name in tagger.columns}
 
@@ -282,7 +288,8 @@ def _check_values(tagger: Tagger, name: str, values: list[Any], batch: DocumentB
         index, reason = wrong_value
         description = "" if sensitive else f" {values[index]!r:.60}"
         raise TaggingError(
-            f"{batch.label}: row {batch.row(index)}: tagger {tagger.name!r}: {name}{description} is {reason}"
+            f"{batch.label}: row {batch.row(index)}: tagger {tagger.name!r}: {name}{description} is {reason}. Return "
+            "values of the declared type"
         )
     return values
 

@@ -123,9 +123,12 @@ def _last_line(error: BaseException) -> str:
 def _describe_remedy(error: BaseException) -> str:
     """Return the remedy for a rejected token, which Ray mentions only in the causes of its error."""
     if "client connection timeout" in str(error):  # over `ray://`, a rejected token shows only as this error
-        return f". It is busy, or rejects the token: set RAY_AUTH_MODE=token and set {_TOKEN} to the cluster's"
+        return (
+            f". The cluster is busy, or rejects the token. Set RAY_AUTH_MODE=token, and set {_TOKEN} to the "
+            "cluster's token"
+        )
     token_missing = "InvalidAuthToken" in f"{error} {error.__cause__} {error.__context__}"
-    return f". It requires a token: set RAY_AUTH_MODE=token and {_TOKEN}" if token_missing else ""
+    return f". The cluster requires a token. Set RAY_AUTH_MODE=token and {_TOKEN}" if token_missing else ""
 
 
 class RayPool:
@@ -136,7 +139,8 @@ class RayPool:
             import ray
         except ImportError as error:
             raise ConfigError(
-                "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`: pip install 'dataprep-assets[ray]'"
+                "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`. Install it: pip install "
+                "'dataprep-assets[ray]'"
             ) from error
         self._ray, self._settings = ray, dict(settings)
         self._count, self._address = max(1, count), environment.get(ADDRESS) or None
@@ -160,7 +164,9 @@ class RayPool:
                     self._connect(self._address, quiet)
             except (OSError, RuntimeError, ValueError) as error:
                 advice = (
-                    f"{self._address}: no Ray cluster found" if self._address else "not set: no local Ray cluster found"
+                    f"{self._address}: no Ray cluster found"
+                    if self._address
+                    else "not set, and no local Ray cluster could be started"
                 )
                 raise ConfigError(f"{ADDRESS}: {advice}: {_last_line(error)}{_describe_remedy(error)}") from error
             self._owner = True
@@ -282,7 +288,7 @@ def require_engine(environment: Mapping[str, str], setting: str | None = None) -
     engine = choose_engine(environment, setting)
     if engine == RAY and find_spec("ray") is None:
         raise ConfigError(
-            "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`: pip install 'dataprep-assets[ray]'"
+            "run_on (or DATAPREP_ENGINE): `ray` needs the extra `ray`. Install it: pip install 'dataprep-assets[ray]'"
         )
 
 

@@ -75,7 +75,7 @@ def _load_json(path: Path) -> Any:
     try:
         return load_untrusted_json(path.read_bytes())
     except ValueError as error:
-        raise FormatError(f"{path}: invalid JSON: {error}") from error
+        raise FormatError(f"{path}: invalid JSON: {error}. Rebuild the blend") from error
 
 
 def find_defects(path: Path, exists: Callable[[str], bool]) -> list[str]:

@@ -88,16 +88,20 @@ def validate(tokens_path: Path, *, dtype: str) -> None:
     try:
         lines = path.read_bytes().decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: not valid UTF-8 at byte {error.start}") from error
+        raise FormatError(f"{path}: not valid UTF-8 at byte {error.start}. Rebuild the view") from error
     if len(lines) != 3:
-        raise FormatError(f"{path}: has {count_of(len(lines), 'line')}, expected 3")
+        raise FormatError(f"{path}: has {count_of(len(lines), 'line')}, expected 3. Rebuild the view")
     if lines[0].count("|") != 1 or lines[0].startswith("|"):
-        raise FormatError(f"{path}: line 1 is {lines[0]!r}, expected one name, one '|' and the bytes per token")
+        raise FormatError(
+            f"{path}: line 1 is {lines[0]!r}, expected one name, one '|' and the bytes per token. Rebuild the view"
+        )
     bytes_per_token = lines[0].rpartition("|")[2]
     if bytes_per_token != str(flat_bins.token_dtype(dtype).itemsize):
-        raise FormatError(f"{path}: line 1 has {bytes_per_token} bytes per token, but the stream is {dtype}")
+        raise FormatError(
+            f"{path}: line 1 has {bytes_per_token} bytes per token, but the stream is {dtype}. Rebuild the view"
+        )
     if lines[1] != str(tokens):
-        raise FormatError(f"{path}: line 2 has {lines[1]} tokens, but the stream has {tokens}")
+        raise FormatError(f"{path}: line 2 has {lines[1]} tokens, but the stream has {tokens}. Rebuild the view")
 
 
 def human_count(tokens: int) -> str:

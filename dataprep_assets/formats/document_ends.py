@@ -130,5 +130,6 @@ def _check_blocks(path: Path, tokens: int) -> Iterator[npt.NDArray[np.uint64]]:
         raise FormatError(f"{path}: {error}") from error
     if last_end != tokens:
         raise FormatError(
-            f"{path}: the last document ends at token {last_end}, but the stream has {count_of(tokens, 'token')}"
+            f"{path}: the last document ends at token {last_end}, but the stream has {count_of(tokens, 'token')}. "
+            "Rebuild the artifact"
         )

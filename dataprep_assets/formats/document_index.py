@@ -42,7 +42,8 @@ def open_ids(path: Path, documents: int) -> NDArray[np.uint64]:
     ids = _map_columns(path, 1)
     if len(ids) != documents:
         raise FormatError(
-            f"{path}: contains the ids of {count_of(len(ids), 'document')}, but the stream has {documents}"
+            f"{path}: contains the ids of {count_of(len(ids), 'document')}, but the stream has {documents}. Rebuild "
+            "the artifact"
         )
     return ids[:, 0]
 

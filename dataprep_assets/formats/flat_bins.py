@@ -107,7 +107,7 @@ def read_ranges(
             while position < stop:
                 # A raw read may return fewer bytes than requested.
                 if not (count := file.readinto(target[position:stop])):
-                    raise FormatError(f"{path}: truncated while it was being read. Run again")
+                    raise FormatError(f"{path}: truncated while it was being read. Run the command again")
                 position += count
     return items
 
@@ -129,7 +129,8 @@ def _count_tokens(path: Path, dtype: str) -> int:
     if size % itemsize:
         raise FormatError(
             f"{path}: its size, {count_of(size, 'byte')}, is not a multiple of {itemsize}, the size of a {dtype}. The "
-            f"file was truncated at byte {size - size % itemsize} or later, or has a different dtype"
+            f"file was truncated at byte {size - size % itemsize} or later, or has a different dtype. Rebuild the "
+            "artifact"
         )
     return size // itemsize
 
@@ -232,7 +233,8 @@ def _check_builtin(value: Any, key: str) -> None:
 def _check_fields(meta: Mapping[str, Any], location: str) -> None:
     if "dtype" not in meta:
         raise FormatError(
-            f"{location}: 'dtype' is missing. Without it, loaders guess the dtype from the vocabulary, or read uint16"
+            f"{location}: 'dtype' is missing. Add it, because loaders otherwise guess the dtype from the vocabulary, "
+            "or read uint16"
         )
     dtype, vocab_size, eos = meta["dtype"], meta.get("vocab_size"), meta.get("eos_token_id")
     if not isinstance(dtype, str):
@@ -240,8 +242,8 @@ def _check_fields(meta: Mapping[str, Any], location: str) -> None:
     itemsize = token_dtype(dtype).itemsize
     if isinstance(vocab_size, int) and vocab_size > 1 << (8 * itemsize):
         raise FormatError(
-            f"{location}: {dtype} cannot represent the {count_of(vocab_size, 'id')} of vocab_size, so larger ids would "
-            "wrap around"
+            f"{location}: {dtype} cannot represent the {count_of(vocab_size, 'id')} of vocab_size, so larger ids "
+            "would wrap around. Set a larger dtype"
         )
     if isinstance(vocab_size, int) and isinstance(eos, int) and not 0 <= eos < vocab_size:
         raise FormatError(

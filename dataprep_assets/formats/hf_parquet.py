@@ -221,12 +221,15 @@ def validate(directory: Path, splits: Mapping[str, SplitSummary]) -> None:
     if (counts := read_counts(directory)) != (
         expected_counts := {split: summary.rows for split, summary in splits.items()}
     ):
-        raise FormatError(f"{directory}: has {_format_counts(counts)} rows, expected {_format_counts(expected_counts)}")
+        raise FormatError(
+            f"{directory}: has {_format_counts(counts)} rows, expected {_format_counts(expected_counts)}. Rebuild "
+            "the view"
+        )
     try:
         front = yaml.safe_load((directory / CARD).read_text(encoding="utf-8").split("---\n")[1])
         card_fields = {**front["dataset_info"], "configs": front["configs"]}
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
-        raise FormatError(f"{directory / CARD}: not a dataset card: {error}") from error
+        raise FormatError(f"{directory / CARD}: not a dataset card: {error}. Rebuild the view") from error
     true = _front_matter(splits)
     for field, value in {**true["dataset_info"], "configs": true["configs"]}.items():
         if card_fields.get(field) != value:
@@ -260,7 +263,7 @@ def read_counts(directory: Path) -> dict[str, int]:
         if not schema.equals(_build_schema()):
             raise FormatError(
                 f"{path}: its columns are {', '.join(schema.names)} ({', '.join(map(str, schema.types))}), not "
-                f"{COLUMN} (lists of int32)"
+                f"{COLUMN} (lists of int32). Rebuild the view"
             )
         require_no_gaps(path, metadata)
         counts[split] = counts.get(split, 0) + metadata.num_rows

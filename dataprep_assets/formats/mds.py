@@ -210,12 +210,17 @@ def _parse_shards(index: bytes, location: str) -> list[dict[str, Any]]:
         value = load_untrusted_json(index)
         version, shards = value["version"], list(value["shards"])
     except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{location}: not an MDS index: {error}") from error
+        raise FormatError(f"{location}: not an MDS index: {error}. Rebuild the view") from error
     if version != _VERSION:
-        raise FormatError(f"{location}: format version {version!r} is not supported: streaming reads only {_VERSION}")
+        raise FormatError(
+            f"{location}: format version {version!r} is not supported: streaming reads only {_VERSION}. Rebuild "
+            "the view"
+        )
     for number, shard in enumerate(shards):
         if not _is_entry(shard):
-            raise FormatError(f"{location}: not an MDS index of int32 samples: entry {number} is malformed")
+            raise FormatError(
+                f"{location}: not an MDS index of int32 samples: entry {number} is malformed. Rebuild the view"
+            )
     return shards
 
 
@@ -240,7 +245,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     path = directory / shard["raw_data"]["basename"]
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != shard["raw_data"]["hashes"][HASH]:
-        raise FormatError(f"{path}: its {HASH} does not match the index")
+        raise FormatError(f"{path}: its {HASH} does not match the index. Rebuild the view")
     count: int = shard["samples"]
     # A file too short for its offsets has none here; the comparison of counts below refuses it.
     has_counts = len(data) >= 8 + 4 * count and struct.unpack_from("<I", data)[0] == count
@@ -252,13 +257,13 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
             f"{path}: its counts and offsets do not match {count_of(count, 'sample')} in {count_of(len(data), 'byte')}"
         )
     if not (np.diff(offsets.astype(np.int64)) == size).all():
-        raise FormatError(f"{path}: must have samples of {count_of(size, 'byte')} each")
+        raise FormatError(f"{path}: must have samples of {count_of(size, 'byte')} each. Rebuild the view")
     try:
         stored_config = load_untrusted_json(data[8 + 4 * count : int(offsets[0])])
     except ValueError:
         stored_config = None
     if stored_config != config:
-        raise FormatError(f"{path}: its configuration does not match the index")
+        raise FormatError(f"{path}: its configuration does not match the index. Rebuild the view")
     # Compare the whole entry, so that it cannot contain unchecked keys.
     raw = {"basename": path.name, "bytes": len(data), "hashes": {HASH: shard["raw_data"]["hashes"][HASH]}}
     expected_entry = {**_build_config(size // _IDS.itemsize, shard["size_limit"]), "raw_data": raw, "samples": count}

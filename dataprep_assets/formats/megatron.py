@@ -124,7 +124,10 @@ def read_idx(path: Path) -> MegatronIndex:
     """
     size = path.stat().st_size
     if size < _HEADER.size:
-        raise FormatError(f"{path}: truncated: has {count_of(size, 'byte')}, but the header needs {_HEADER.size}")
+        raise FormatError(
+            f"{path}: truncated: has {count_of(size, 'byte')}, but the header needs {_HEADER.size}. Rebuild the "
+            "artifact"
+        )
     with open(path, "rb") as handle:
         magic, version, code, sequences, indices = _HEADER.unpack(handle.read(_HEADER.size))
     if magic != _MAGIC:
@@ -140,7 +143,7 @@ def read_idx(path: Path) -> MegatronIndex:
         raise FormatError(
             f"{path}: has {count_of(size, 'byte')}, but {count_of(sequences, 'sequence')} and "
             f"{count_of(indices, 'document index needs', 'document indices need')} {expected_size}. The file is "
-            "truncated, too long, or has a multimodal section"
+            "truncated, too long, or has a multimodal section. Rebuild the artifact"
         )
     content: npt.NDArray[Any] = np.memmap(path, dtype=np.uint8, mode="r")
     pointers_at = _HEADER.size + _LENGTH.itemsize * sequences
@@ -167,7 +170,7 @@ def validate(bin_path: Path, idx_path: Path) -> None:
     if size != end:
         raise FormatError(
             f"{bin_path}: has {count_of(size, 'byte')}, but {idx_path} describes {count_of(end, 'byte')} of "
-            f"{index.dtype} tokens"
+            f"{index.dtype} tokens. Rebuild the artifact"
         )
 
 
@@ -200,8 +203,9 @@ def _check_pointers(path: Path, index: MegatronIndex) -> int:
         if wrong_indices.size:
             i = int(wrong_indices[0])
             raise FormatError(
-                f"{path}: sequence {start + i} points to byte {pointers[i]}, but the {index.dtype} lengths before "
-                f"it end at {expected_pointers[i]}. The dtype code is wrong, or the index is damaged"
+                f"{path}: sequence {start + i} points to byte {pointers[i]}, but the {index.dtype} lengths before it "
+                f"end at {expected_pointers[i]}. The dtype code is wrong, or the index is damaged. Rebuild the "
+                "artifact"
             )
         end = int(stop_pointers[-1])
     return end

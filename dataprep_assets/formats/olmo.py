@@ -107,7 +107,7 @@ def validate(path: Path, root: Path, *, sequence_length: int | None = None) -> N
         try:
             flat_bins.validate(root / entry["path"], index["dtype"], entry["n_tokens"])
         except FileNotFoundError as error:
-            raise FormatError(f"{path}: lists {entry['path']!r}, which is not in {root}") from error
+            raise FormatError(f"{path}: lists {entry['path']!r}, which is not in {root}. Rebuild the view") from error
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         index = load_untrusted_json(path.read_bytes())
     except ValueError as error:
-        raise FormatError(f"{path}: invalid JSON: {error}") from error
+        raise FormatError(f"{path}: invalid JSON: {error}. Rebuild the view") from error
     try:
         files = [TokenFile(entry["path"], entry["label"], entry["n_tokens"]) for entry in index["files"]]
         rebuilt = build_index(files, index["sequence_length"], index["dtype"], index["tokenizer"])
@@ -125,5 +125,7 @@ def _load(path: Path) -> dict[str, Any]:
         raise FormatError(f"{path}: {error}") from error
     if index != rebuilt:
         wrong_keys = sorted(key for key in index.keys() | rebuilt.keys() if index.get(key) != rebuilt.get(key))
-        raise FormatError(f"{path}: {', '.join(wrong_keys)} do not match the listed files (format version 1)")
+        raise FormatError(
+            f"{path}: {', '.join(wrong_keys)} do not match the listed files (format version 1). Rebuild the view"
+        )
     return rebuilt

@@ -578,7 +578,7 @@ class _RemoteFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._ranges.size}[whence]
         if base + offset < 0:
-            raise ValueError(f"cannot seek to {base + offset}, before the beginning")
+            raise ValueError(f"cannot seek to {base + offset}, which is before the start of the file")
         self._position = base + offset
         return self._position
 

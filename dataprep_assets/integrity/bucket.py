@@ -432,7 +432,7 @@ class BucketArtifacts(ArtifactStore):
         else:
             raise IntegrityError(f"{path}: removed before it was published. Rebuild the artifact")
         if defect := find_object_defect(record, info):
-            raise IntegrityError(f"{self.url}/{key}: {defect}, immediately after it was written. Run again")
+            raise IntegrityError(f"{self.url}/{key}: {defect}, immediately after it was written. Run the command again")
         return replace(info, sha256=record.sha256)
 
     def _compose(self, file: JoinedFile, key: str) -> ObjectInfo:
@@ -457,7 +457,7 @@ class BucketArtifacts(ArtifactStore):
                 self.store.delete(key)
                 raise IntegrityError(
                     f"{self.url}/{info_before.key}: the object was replaced by another process while it was being "
-                    "joined. Run again"
+                    "joined. Run the command again"
                 )
         return joined_info
 
@@ -474,7 +474,8 @@ class BucketArtifacts(ArtifactStore):
             final_digest, sent_digest = getattr(final, name), getattr(info, name)
             if final.sha256 is None and None not in (final_digest, sent_digest) and final_digest != sent_digest:
                 raise IntegrityError(
-                    f"{publication.location}/{record.path}: {name} changed immediately after it was written. Run again"
+                    f"{publication.location}/{record.path}: {name} changed immediately after it was written. Run the "
+                    "command again"
                 )
         self._digests.remember(final, record.sha256)
 

@@ -63,7 +63,9 @@ def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> Da
     """
     path = Path(str(error.filename)) if error.filename else folder
     if error.errno not in _FULL:
-        return DataprepError(f"{path}: {error.strerror or error}. Correct the path or its permissions, then run again")
+        return DataprepError(
+            f"{path}: {error.strerror or error}. Correct the path or its permissions, then run the command again"
+        )
     # measure free space in an existing folder, because this one may not exist yet
     ancestor = folder.absolute()
     while not ancestor.exists():
@@ -72,7 +74,7 @@ def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> Da
     full = "the disk is full" if error.errno == errno.ENOSPC else "the quota is exhausted"
     return DiskFullError(
         f"{path}: {full}: {need}{count_of(shutil.disk_usage(ancestor).free, 'byte is', 'bytes are')} free. Finished "
-        "artifacts are kept. Free space there or choose a different disk (DATAPREP_ROOT), then run again"
+        "artifacts are kept. Free space there or choose a different disk (DATAPREP_ROOT), then run the command again"
     )
 
 

@@ -205,7 +205,7 @@ class Publication:
         defect = next(filter(None, defects), "")
         # If a receipt exists, another process has completed the claim, and the artifact may already be a later one.
         if defect and self.store.head(f"{self.artifact}/{NAME}") is None:
-            raise IntegrityError(f"{self.location}: {defect}, immediately after it was written. Run again")
+            raise IntegrityError(f"{self.location}: {defect}, immediately after it was written. Run the command again")
         # this write fails if another process has completed the same claim first
         with suppress(ConflictError):
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)

@@ -143,8 +143,8 @@ class Sync:
             info = self.destination.head(item.key)
             if info is None or info.bytes != item.bytes or (digest and info.sha256 not in (None, digest)):
                 raise IntegrityError(
-                    f"{self.destination.url}/{item.key}: changed during the copy, because another process writes "
-                    "to it. Run again when that process has finished"
+                    f"{self.destination.url}/{item.key}: changed during the copy, because another process writes to "
+                    "it. Run `dataprep sync` again when that process has finished"
                 )
             synced_objects[item.key] = {
                 "bytes": item.bytes,
@@ -255,7 +255,7 @@ class Sync:
             if None not in (old_value, new_value) and old_value != new_value:
                 raise TransferError(
                     f"{self.destination.url}/{item.key}: the copy on the server has a different {name} than its "
-                    "source. Run again"
+                    "source. Run `dataprep sync` again"
                 )
         if item.sha256 is not None and info.sha256 is None and source_info.sha256 is None:
             # Without digests from the server, only reading can show that the bytes match the receipt.
@@ -267,7 +267,9 @@ class Sync:
     def _require_planned_item(self, item: SyncItem, info: ObjectInfo | None) -> ObjectInfo:
         """Return the object found at the source; raise ConflictError unless it has the planned version."""
         if info is None or info.version != item.version:
-            raise ConflictError(f"{self.source.url}/{item.key}: replaced while it was being copied. Run again")
+            raise ConflictError(
+                f"{self.source.url}/{item.key}: replaced while it was being copied. Run `dataprep sync` again"
+            )
         return info
 
     def _copy_in_pieces(self, item: SyncItem, on_moved: Progress | None) -> str:

@@ -61,7 +61,9 @@ def _open_configured(settings: Path) -> dg.DagsterInstance:
     except Exception as error:  # the database driver may raise any error for a damaged or unreachable database
         # remove Dagster's list of accepted values, and the statement that SQLAlchemy sent
         reason = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
-        raise ConfigError(f"{settings}: Dagster cannot open its instance: {reason:.300}") from error
+        raise ConfigError(
+            f"{settings}: Dagster cannot open its instance: {reason:.300}. Correct the file, or check the database"
+        ) from error
 
 
 @contextmanager
@@ -74,7 +76,7 @@ def convert_database_errors(home: Path) -> Iterator[None]:
     except DBAPIError as error:
         raise DataprepError(
             f"DAGSTER_HOME: {home}: cannot use Dagster's database: {error.orig}. Finished work is kept. Free space "
-            "there, or choose a different folder, then run again"
+            "there, or choose a different folder, then run the command again"
         ) from error
 
 

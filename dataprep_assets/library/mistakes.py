@@ -116,7 +116,7 @@ def find_dataset_mistakes(
             file=path,
             line=document.find_line(remark.keys),
             # a mistake quotes only the declaration, but other remarks may quote the source
-            sentence=privacy.public_text(remark.sentence, f"{'.'.join(map(str, remark.keys))}: look at the source")
+            sentence=privacy.public_text(remark.sentence, f"{'.'.join(map(str, remark.keys))}: check the source")
             if remark.hint or remark.of_source
             else remark.sentence,
             hint=remark.hint,

@@ -185,7 +185,7 @@ def _check_tokens(
     if vocab_size is not None:
         yield name, real & (inputs >= vocab_size), f"a token id is not less than the vocabulary size {vocab_size}"
     if pad_is_reserved:
-        yield name, real & (inputs == pad_id), "a segment holds the reserved pad id"
+        yield name, real & (inputs == pad_id), "a segment contains the reserved pad id"
 
 
 def _check_targets(columns: Mapping[str, NDArray[Any]], pad_id: int) -> Iterator[Check]:

@@ -183,8 +183,8 @@ def _check_segments(content: Bins | Segments, lengths: Int64) -> Segments:
     if outside.any():
         index = int(outside.argmax())
         raise FormatError(
-            f"a bin contains item {content.items[index]}, which is out of range: "
-            f"{count_of(lengths.size, 'document')} given"
+            f"a bin contains item {content.items[index]}, which is out of range: there are "
+            f"{count_of(lengths.size, 'document')}"
         )
     segments = content if isinstance(content, Segments) else content.segments(lengths)
     is_wrong = (segments.starts < 0) | (segments.stops <= segments.starts) | (segments.stops > lengths[segments.items])

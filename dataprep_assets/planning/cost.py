@@ -349,9 +349,9 @@ def format_cost(dataset: str, cost: Cost, machine: Machine) -> str:
             f"{format_share(cost.orchestration_share)} of the whole",
             f"expected       {format_seconds(cost.seconds)}",
             "",
-            f"disk           {format_bytes(cost.disk_bytes)}: mirror {format_bytes(cost.mirror_bytes)}, "
-            f"artifacts {format_bytes(cost.artifact_bytes)}, shards at work {format_bytes(cost.scratch_bytes)}, "
-            "and 20% to spare",
+            f"disk           {format_bytes(cost.disk_bytes)}: mirror {format_bytes(cost.mirror_bytes)}, artifacts "
+            f"{format_bytes(cost.artifact_bytes)}, shards in progress {format_bytes(cost.scratch_bytes)}, and 20% to "
+            "spare",
             f"requests       {cost.get_requests:,} to read, {cost.put_requests:,} to write",
         ]
     )

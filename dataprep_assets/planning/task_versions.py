@@ -67,7 +67,10 @@ def latest_version(names: Iterable[str]) -> str:
     folders = list(names)
     ordered = _sort_versions(folders)[0]
     if not ordered:
-        raise ConfigError(f"version: latest: no version_<major>[-<minor>] found among {_format_versions(folders)}")
+        raise ConfigError(
+            f"version: latest: no version_<major>[-<minor>] found among {_format_versions(folders)}. Set one of "
+            "the names, or base"
+        )
     # Two names can be the highest version, because a missing minor number equals 0.
     best = [v.name for v in ordered if (v.major, v.minor) == (ordered[-1].major, ordered[-1].minor)]
     if len(best) > 1:
@@ -88,7 +91,10 @@ def choose_versions(names: Iterable[str], version: str) -> VersionChoice:
         return VersionChoice(chosen=(latest_version(folders),), unordered=unordered)
     if version == "all":
         if not ordered:
-            raise ConfigError(f"version: all: no version_<major>[-<minor>] found among {_format_versions(folders)}")
+            raise ConfigError(
+                f"version: all: no version_<major>[-<minor>] found among {_format_versions(folders)}. Set one of "
+                "the names, or base"
+            )
         return VersionChoice(chosen=tuple(v.name for v in ordered), unordered=unordered)
     if version not in folders:
         raise ConfigError(

@@ -52,7 +52,7 @@ def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
         )
     target = root / "deploy" / place
     if target.exists():
-        raise ConfigError(f"{target}: already exists. Edit it, or delete it and run again")
+        raise ConfigError(f"{target}: already exists. Edit it, or delete it and run `dataprep init` again")
     names = _list_replacements(project)
     files = [] if place == DeployTarget.SLURM else _write_image(root, project, names)
     for source in sorted(path for path in (_DEPLOY / place).rglob("*") if path.is_file()):

@@ -187,7 +187,7 @@ def link_blob(snapshot: Path, file: HubFile) -> Path:
         else:
             return path
     raise SourceError(
-        f"{path}: another process keeps replacing the link to {target}. Stop that process, then run again"
+        f"{path}: another process keeps replacing the link to {target}. Stop that process, then run the command again"
     )
 
 

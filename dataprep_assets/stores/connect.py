@@ -154,7 +154,9 @@ class GcsAddress(BucketAddress):
     kinds = ("gcs",)
     mirror = "gs"
     client = "google.cloud.storage"
-    needs = "GCS stores need Google's client: pip install google-cloud-storage requests, or the extra `gcs`"
+    needs = (
+        "GCS storage needs Google's client. Run `pip install google-cloud-storage requests`, or install the extra `gcs`"
+    )
     project: str | None = None
     access: Access = "keys"
 

@@ -435,7 +435,8 @@ def _append_file(part: Path, size: int, target: int) -> None:
         if position != size or os.fstat(source).st_size != size:
             raise FormatError(
                 f"{part}: changed during the copy from {count_of(size, 'byte')} to {os.fstat(source).st_size} "
-                f"({position} copied), because another process writes to it. Run again when that process has finished"
+                f"({position} copied), because another process writes to it. Run the command again when that process "
+                "has finished"
             )
 
 

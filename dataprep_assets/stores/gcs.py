@@ -269,13 +269,13 @@ class GcsBucket:
         # Request the object's description again, because only the response may be damaged.
         stored_info = self.head(info.key)
         if stored_info is None or stored_info.version != info.version:
-            raise TransferError(f"{label}: replaced or removed immediately after it was written. Run again")
+            raise TransferError(f"{label}: replaced or removed immediately after it was written. Run the command again")
         if (stored_info.bytes, stored_info.crc32c) == (size, crc):
             return stored_info
         self.remove(stored_info.key, int(stored_info.version))
         raise TransferError(
             f"{label}: the server stored {count_of(stored_info.bytes, 'byte')} with CRC32C {stored_info.crc32c:08x}, "
-            f"but {count_of(size, 'byte')} with {crc:08x} were sent. The object was removed. Run again"
+            f"but {count_of(size, 'byte')} with {crc:08x} were sent. The object was removed. Run the command again"
         )
 
     def join(self, sources: Sequence[ObjectInfo], key: str, metadata: Mapping[str, str]) -> ObjectInfo:
@@ -329,7 +329,7 @@ class GcsBucket:
             if info is not None and (info.bytes, info.crc32c, info.sha256) == (size, crc, metadata.get(DIGEST)):
                 return info
             raise ConflictError(
-                f"{label}: one of its sources was replaced or removed during the operation. Run again"
+                f"{label}: one of its sources was replaced or removed during the operation. Run the command again"
             ) from None
 
     def remove(self, key: str, generation: int | None = None) -> None:
@@ -369,7 +369,7 @@ class GcsBucket:
         except RetryableError as error:
             failure = error
         except (MissingObjectError, ConflictError):
-            raise ConflictError(f"{label}: version {info.version} no longer exists. Run again") from None
+            raise ConflictError(f"{label}: version {info.version} no longer exists. Run the command again") from None
         yield arrived.getvalue()
         if failure is not None:
             raise failure
@@ -459,7 +459,7 @@ def _from_response(error: GoogleAPICallError, label: str, permission: str) -> Ex
         return MissingObjectError(label)
     # A policy of the organization may also refuse with status 412.
     if status in (412, 416) and "orgpolicyconstraintfailed" not in message:
-        return ConflictError(f"{label}: the requested version no longer exists ({code}). Run again")
+        return ConflictError(f"{label}: the requested version no longer exists ({code}). Run the command again")
     return SourceError(
         f"{label}: the server refused a request that needs {permission} ({code}). Check the policies of the bucket"
     )
@@ -535,7 +535,9 @@ class GcsStore(Store):
         if version is None or stop is None or start == stop:
             info = self._bucket.require_object(key)
             if version not in (None, info.version):
-                raise ConflictError(f"{label}: expected version {version}, but found {info.version}. Run again")
+                raise ConflictError(
+                    f"{label}: expected version {version}, but found {info.version}. Run the command again"
+                )
             if max(start, stop or 0) > info.bytes:
                 raise IntegrityError(
                     f"{label}: has {count_of(info.bytes, 'byte')}, but bytes up to {stop or start} were requested"
@@ -602,8 +604,8 @@ class GcsStore(Store):
             raise
         except ConflictError:
             raise TransferError(
-                f"{label}: the uploaded parts were removed before they could be joined. A sweep or a lifecycle "
-                f"rule removes {UPLOADS} during uploads. Stop it, then run again"
+                f"{label}: the uploaded parts were removed before they could be joined. A sweep or a lifecycle rule "
+                f"removes {UPLOADS} during uploads. Stop it, then run the command again"
             ) from None
         self._bucket.remove_quietly(names)
         return info
@@ -675,7 +677,9 @@ class GcsStore(Store):
             while position < 0 or token is not None:
                 token, position = self._bucket.run_with_retries(step, label, CREATE)
         except (MissingObjectError, ConflictError):
-            raise ConflictError(f"{label}: the source was replaced or removed during the copy. Run again") from None
+            raise ConflictError(
+                f"{label}: the source was replaced or removed during the copy. Run the command again"
+            ) from None
         return self._bucket.verify_or_remove(self._bucket.info(target), source_info.bytes, source_info.crc32c, label)
 
     def delete(self, key: str) -> None:

@@ -112,7 +112,7 @@ class HttpStore(ReadOnlyStore):
         if info is None:
             raise missing_object_error(label)
         if version is not None and info.version != version:
-            raise ConflictError(f"{label}: expected version {version}, but found {info.version}. Run again")
+            raise ConflictError(f"{label}: expected version {version}, but found {info.version}. Run the command again")
         if max(start, stop or 0) > info.bytes:
             raise IntegrityError(
                 f"{label}: has {count_of(info.bytes, 'byte')}, but bytes up to {stop or start} were requested"
@@ -174,7 +174,7 @@ class HttpStore(ReadOnlyStore):
                     if response.headers.get("Content-Range") != expected_range:
                         raise ConflictError(
                             f"{label}: requested bytes {start}-{stop - 1} of {info.bytes}, but the server sent a "
-                            "different range. Run again"
+                            "different range. Run the command again"
                         )
                 # Without range support, a server can still send a whole file.
                 elif (start, stop) != (0, info.bytes):
@@ -184,7 +184,7 @@ class HttpStore(ReadOnlyStore):
                     )
                 # Compare every response, because the file may be replaced between two ranges.
                 if _identify_version(response.headers, info.bytes) != info.version:
-                    raise ConflictError(f"{label}: replaced during the download. Run again")
+                    raise ConflictError(f"{label}: replaced during the download. Run the command again")
                 for block in response.iter_raw(_BLOCK):
                     start += len(block)
                     yield block
@@ -217,7 +217,7 @@ class HttpStore(ReadOnlyStore):
         if status in RETRY_STATUS:
             return RetryableError(f"HTTP {status}", parse_retry_after(response.headers.get("Retry-After")))
         if status == 416:
-            return ConflictError(f"{label}: the object became shorter while it was being read. Run again")
+            return ConflictError(f"{label}: the object became shorter while it was being read. Run the command again")
         if status in (401, 403):
             remedy = f"Set {self._token_name} to a token with read access" if self._token_name else "Check the URL"
             return SourceError(f"{label}: the server refused access (HTTP {status}). {remedy}")

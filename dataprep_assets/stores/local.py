@@ -151,8 +151,8 @@ class LocalStore(Store):
             infos_after = [_find_info(source, path) for source, path in sources]
             if infos_after != infos_before or size != sum(info.bytes for info in infos_before):
                 raise ConflictError(
-                    f"{self.path(key)}: one of its {count_of(len(keys), 'source')} was replaced or removed during "
-                    "the operation. Run again"
+                    f"{self.path(key)}: one of its {count_of(len(keys), 'source')} was replaced or removed during the "
+                    "operation. Run the command again"
                 )
             with temporary.open("rb") as file:
                 _finish(file)
@@ -218,7 +218,9 @@ class LocalStore(Store):
                 status = os.fstat(file.fileno())
                 opened_version, size = _identify_version(status), status.st_size
                 if version is not None and opened_version != version:
-                    raise ConflictError(f"{path}: expected version {version}, but found {opened_version}. Run again")
+                    raise ConflictError(
+                        f"{path}: expected version {version}, but found {opened_version}. Run the command again"
+                    )
                 stop = size if stop is None else stop
                 if max(start, stop) > size:
                     raise IntegrityError(
@@ -229,8 +231,8 @@ class LocalStore(Store):
                     # An open file keeps its content when it is replaced, so a change means a write in place.
                     if not block or _identify_version(os.fstat(file.fileno())) != opened_version:
                         raise ConflictError(
-                            f"{path}: another process writes to this file while it is being read. Run again when that "
-                            "process has finished"
+                            f"{path}: another process writes to this file while it is being read. Run the command "
+                            "again when that process has finished"
                         )
                     start += len(block)
                     yield block
@@ -391,10 +393,10 @@ def _translate_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOENT:
             raise MissingArtifactError(
-                f"{path}: {error.filename} does not exist. Another process may have removed it. Run again"
+                f"{path}: {error.filename} does not exist. Another process may have removed it. Run the command again"
             ) from error
         if error.errno in _FULL:
-            raise TransferError(f"{path}: the disk is full. Free space there, then run again") from error
+            raise TransferError(f"{path}: the disk is full. Free space there, then run the command again") from error
         if error.errno in _REFUSED:
             raise SourceError(f"{path}: access denied ({error.strerror}). Correct its owner or permissions") from error
         if error.errno in _IN_THE_WAY:

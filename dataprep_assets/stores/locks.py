@@ -64,8 +64,8 @@ def lock_own_file(path: Path, label: str, stopped: Callable[[], bool] = lambda: 
             raise StoppedError(f"{label}: stopped while another process writes {path}")
         if time.monotonic() > deadline:
             raise TransferError(
-                f"{label}: another process is still writing {path} after {_LOCK_SECONDS:.0f} s. Run again when "
-                "that process has finished"
+                f"{label}: another process is still writing {path} after {_LOCK_SECONDS:.0f} s. Run the command again "
+                "when that process has finished"
             )
         time.sleep(_POLL_SECONDS)
 
@@ -106,6 +106,6 @@ def refuse_link(folder: Path) -> None:
 
 def _planted_error(path: str | os.PathLike[str]) -> IntegrityError:
     return IntegrityError(
-        f"{os.fspath(path)}: is a link or not a regular file, although this path is reserved for dataprep, and was not "
-        "read. Find out who created it, remove it, and run again"
+        f"{os.fspath(path)}: is a link or not a regular file, although this path is reserved for dataprep, and was "
+        "not read. Find out who created it, remove it, and run the command again"
     )

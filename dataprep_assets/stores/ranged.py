@@ -104,7 +104,9 @@ def download_pinned(
             return replace(info, sha256=fetch(info, reversible_progress))
         except ConflictError:
             reversible_progress.revert_progress()
-    raise TransferError(f"{label}: replaced during each of {_TRIES} downloads. Run again when its writer has finished")
+    raise TransferError(
+        f"{label}: replaced during each of {_TRIES} downloads. Run the command again when its writer has finished"
+    )
 
 
 def download(
@@ -353,5 +355,5 @@ def _no_space_error(part: Path, size: int, label: str) -> TransferError:
     free = shutil.disk_usage(part.parent).free
     return TransferError(
         f"{label}: the disk of {part.parent} is full: {count_of(size, 'byte is', 'bytes are')} needed, {free} are "
-        "free. Free space there or choose a different folder, then run again"
+        "free. Free space there or choose a different folder, then run the command again"
     )

@@ -119,11 +119,13 @@ class RetryPolicy:
                 raise TransferError(
                     f"{label}: {last_error.cause}. The server requires a wait of {last_error.retry_after:.0f} s, but "
                     f"at most {self.max_retry_after:.0f} s are allowed (attempt {failures} of {self.attempts}). Run "
-                    "again later"
+                    "the command again later"
                 ) from last_error
             self._wait(self.delay(failures, last_error.retry_after), stopped)
             if stopped():
-                raise StoppedError(f"{label}: stopped after {last_error.cause}. Run again to resume") from last_error
+                raise StoppedError(
+                    f"{label}: stopped after {last_error.cause}. Run the command again to resume"
+                ) from last_error
         raise TransferError(
             f"{label}: {last_error.cause} (gave up after {count_of(self.attempts, 'attempt')})"
         ) from last_error

@@ -66,7 +66,7 @@ def check_key(key: str) -> str:
 Progress = Callable[[int], None]
 """Called with the number of newly transferred bytes; the number is negative if bytes are discarded."""
 
-NEEDS_BOTO3 = "S3 stores need boto3: pip install boto3, or the extra `r2`"
+NEEDS_BOTO3 = "S3 storage needs boto3. Run `pip install boto3`, or install the extra `r2`"
 
 
 class ReversibleProgress:

@@ -174,7 +174,7 @@ class _OrderedReader:
                 if not count:
                     raise IntegrityError(
                         f"{self.path}: expected {count_of(part.stop, 'byte')}, but found {part.start + byte_count}. "
-                        "The file changed during the upload. Nothing was published. Run again"
+                        "The file changed during the upload. Nothing was published. Run the command again"
                     )
                 byte_count += count
             self.digest.update(view)

@@ -255,8 +255,8 @@ class BadRecordPolicy(DeclarationModel):
     policy: Literal["fail", "drop"] = Field(
         "fail",
         description=(
-            "What happens to bad records. `fail`: the build fails at the first one. `drop`: they are dropped, "
-            "counted and listed in quarantine."
+            "Action for bad records. `fail`: the build fails at the first one. `drop`: they are dropped, counted and "
+            "listed in quarantine."
         ),
     )
     budget: float = Field(

@@ -236,10 +236,7 @@ def _shards_with_retracted(
 ) -> Iterator[str]:
     for directory, receipt in shards:
         if total_receipt.inputs.get(str(receipt.partition)) != receipt.content:
-            yield (
-                f"{describe_artifact(total_receipt)}: built from a different content of {receipt.partition} than the "
-                "current one"
-            )
+            yield (f"{describe_artifact(total_receipt)}: was not built from the current version of {receipt.partition}")
         if len(listed_hashes):
             retracted_count = int(
                 np.isin(open_ids(directory / IDS, require_ledger(receipt).documents), listed_hashes).sum()

@@ -55,8 +55,8 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     dropped_rows = sum(ledger.dropped.values())
     return build_verdict(
         _ledger_defects(directory, receipt, ledger),
-        f"{count_of(ledger.rows_in, 'row is', 'rows are')} {count_of(ledger.documents, 'document')} and "
-        f"{count_of(dropped_rows, 'drop')}, in total and file by file.",
+        f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'document')} and "
+        f"{count_of(dropped_rows, 'dropped row')}, in total and per source file.",
         REBUILD,
         facts={
             "rows_in": ledger.rows_in,
@@ -264,7 +264,7 @@ def _eye_test(shard: OpenedTokens) -> Finding:
 
 LEDGER_BALANCES = Check(
     "ledger_balances",
-    "The number of rows read equals documents plus dropped rows (by reason), in total and per source file.",
+    "The count of rows read equals the documents plus the rows dropped for each reason, in total and per source file.",
     _ledger_balances,
 )
 IDS_IN_VOCABULARY = Check(

@@ -292,7 +292,7 @@ class EncodedPart:
 def _load_encoder(directory: Path, digest: str, mode: SpecialTokens, certificate: str) -> CertifiedEncoder:
     bundle = TokenizerBundle.load(directory)
     if bundle.digest != digest:
-        raise TokenizerError(f"{directory}: the tokenizer changed during the run. Run again")
+        raise TokenizerError(f"{directory}: the tokenizer changed during the run. Run the dataset again")
     return CertifiedEncoder(bundle, mode, Certificate.from_json(json.loads(certificate)))
 
 

@@ -293,7 +293,10 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
         except TokenizerError:
             raise
         except Exception as error:  # the library raises bare Exception for a file it cannot parse
-            raise TokenizerError(f"{bundle.directory}: tokenizers cannot load this tokenizer: {error}") from error
+            raise TokenizerError(
+                f"{bundle.directory}: tokenizers cannot load this tokenizer: {error}. Save it again with "
+                "`save_pretrained(folder)` of transformers"
+            ) from error
         # remove the tokenizer that was loaded first, because a dict keeps its order
         while len(_cached_references) > 1:
             del _cached_references[next(iter(_cached_references))]

@@ -191,7 +191,7 @@ def open_encoder(original: Original, pattern: str | None = None) -> Encoder:
     except TokenizerError:
         raise
     except Exception as error:  # each library has its own error types
-        raise TokenizerError(f"{original.path}: cannot be read: {error}") from error
+        raise TokenizerError(f"{original.path}: cannot be read: {error}. Download the file again") from error
 
 
 def _load_sentencepiece(path: Path) -> Encoder:
@@ -226,7 +226,7 @@ def _load_merges(path: Path, pattern: str | None) -> Encoder:
     if pattern is None:
         raise TokenizerError(
             f"{path}: the ids of this tokenizer cannot be verified, because its class does not split text by a "
-            "regular expression"
+            "regular expression. Use a different tokenizer"
         )
     ids: dict[str, int] = orjson.loads(path.read_bytes())
     byte_by_letter = _map_letters_to_bytes()

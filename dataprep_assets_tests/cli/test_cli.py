@@ -92,12 +92,12 @@ def test_verify_names_a_flipped_byte_and_run_mends_it(ran: tuple[Path, str]) -> 
     status = dataprep(folder, "status", "sample_corpus")
     assert status.returncode == 1
     heading, _, columns, cause, row, *_ = status.stdout.splitlines()
-    assert heading == "sample_corpus: 1 to build", "it comes back as it was, so nothing follows"
+    assert heading == "sample_corpus: 1 artifact to build", "it comes back as it was, so nothing follows"
     assert columns.split() == ["artifact", "count", "partitions", "source", "tokens", "time"]
     assert cause.startswith("damaged: tokens.bin: changed after it was built")
     assert row.startswith("  token_bins_train")
     assert "  train-00001  " in row
-    assert "not timed here" not in status.stdout
+    assert "never timed" not in status.stdout
     stamps = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
     tried = dataprep(folder, "run", "sample_corpus", "--dry-run")
     assert (tried.returncode, tried.stdout) == (1, status.stdout)

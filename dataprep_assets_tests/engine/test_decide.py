@@ -127,7 +127,7 @@ CASES: dict[str, Row] = {
     ),
     "built again as it was": (
         with_checks(REBUILT, None),
-        *(CHECK, "check failed", "its blocking check x failed, also after a rebuild: at row 3", True),
+        *(CHECK, "check failed", "its blocking check x failed again after a rebuild: at row 3", True),
     ),
     "not checked": (with_checks(PASSED, None), CHECK, "not checked", "not checked: y", False),
     "checked too long ago": (with_checks(PASSED, since=11.0), CHECK, "not checked", "not checked: x", False),

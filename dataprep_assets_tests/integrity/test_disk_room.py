@@ -33,7 +33,9 @@ def test_another_error_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_missing_permission_names_the_file(tmp_path: Path) -> None:
     error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "locked"))
     told = str(refusal_error(error, tmp_path))
-    assert told == f"{tmp_path}/locked: Permission denied. Correct the path or its permissions, then run again"
+    assert (
+        told == f"{tmp_path}/locked: Permission denied. Correct the path or its permissions, then run the command again"
+    )
 
 
 def _fill() -> None:

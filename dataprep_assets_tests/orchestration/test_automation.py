@@ -152,7 +152,7 @@ def test_nothing_is_launched_while_the_dataset_is_being_built(board: NoticeBoard
     run = queued(board, {DATASET: "notices"})
     busy = board.tick(SENSOR)
     assert busy.run_requests == []
-    said = f"3 notices new; run {run.run_id[:8]} of notices is queued, so the source is polled again when it has ended"
+    said = f"3 notices new; run {run.run_id[:8]} of notices is queued, so the source is polled again after that"
     assert (busy.skip_message, busy.cursor) == (said, None)
     board.instance.report_run_canceled(run)
     assert len(board.tick(SENSOR).run_requests) == 1

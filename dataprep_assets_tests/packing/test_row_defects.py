@@ -97,7 +97,7 @@ def test_a_pad_id_in_a_document_is_a_defect_only_where_it_is_reserved() -> None:
     assert defects(columns) == []
     (found,) = defects(columns, pad_is_reserved=True)
     assert (found.column, found.row, found.position) == ("inputs", 1, 7)
-    assert "holds the reserved pad id" in found.why
+    assert "contains the reserved pad id" in found.why
 
 
 def test_tokens_lost_to_a_segmentation_by_the_pad_id_are_seen() -> None:

@@ -147,7 +147,7 @@ def history(seed: int, changes: int = 6, kinds: Sequence[str] = CHANGES) -> Hist
             )  # fmt: skip
         except ConfigError as error:
             if not any(
-                words in str(error) for words in ("nothing has changed", "no steps are left", "would cut the unread")
+                words in str(error) for words in ("nothing has changed", "no steps are left", "would split the unread")
             ):
                 raise
             told["refused"] += 1

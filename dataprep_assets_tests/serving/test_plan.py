@@ -75,7 +75,7 @@ def test_a_disk_that_is_too_small_is_said_with_the_way_out() -> None:
     again = planned([430 * GB] * 14, disk_bytes=1000 * GB, keep=CacheLimit(1000 * GB))
     assert again.fits_disk
     tiny = planned([430 * GB] * 14, disk_bytes=500 * GB)
-    assert "a release of smaller shards" in tiny.advice[0]
+    assert "a release with smaller shards" in tiny.advice[0]
 
 
 def test_steps_too_short_for_any_bandwidth_get_no_bandwidth_advice() -> None:

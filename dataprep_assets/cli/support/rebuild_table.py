@@ -109,9 +109,9 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterator[str]:
             del lines[: len(cause_row)]
     if hidden := causes[listed_count:]:
         artifacts = count_of(sum(len(cause.works) for cause in hidden), "artifact")
-        yield f"and {count_of(len(hidden), 'more cause')}, of {artifacts} (`--json` lists all)"
+        yield f"and {count_of(len(hidden), 'more cause')}, for {artifacts} (`--json` lists all)"
     if hidden_columns:
-        yield f"not shown in this width: {', '.join(hidden_columns)} (`--json` lists all)"
+        yield f"not shown at this width: {', '.join(hidden_columns)} (`--json` lists all)"
     yield ""
     if rebuild.losses:
         yield from _format_losses(rebuild.losses, privacy)
@@ -157,11 +157,15 @@ def _format_sums(rebuild: Rebuild) -> Iterable[str]:
             yield ", ".join([f"{name}: {count_of(len(works), 'artifact')}", *amounts])
     if provisional := sum(work.stale.provisional for work in rebuild.works):
         yield (
-            f"{provisional} of {len(rebuild.works)} are built only if a rebuilt input differs from before, which is "
-            "not known in advance"
+            f"{provisional} of {len(rebuild.works)} are built only if a rebuilt input differs from its current "
+            "version, which is not known in advance"
         )
     cores = rebuild.machine.cores
     shortest, longest = (format_seconds(seconds).strip() for seconds in rebuild.seconds)
     time_range = f"about {longest}" if shortest == longest else f"{shortest} to {longest}"
-    untimed = f"; not timed here with this much data: {', '.join(rebuild.untimed)}" if rebuild.untimed else ""
+    untimed = (
+        f"; not included, because never timed with this much data: {', '.join(rebuild.untimed)}"
+        if rebuild.untimed
+        else ""
+    )
     yield f"expected: {time_range} on {count_of(cores, 'core')}{untimed}"

@@ -82,9 +82,9 @@ class DecontaminateDeclaration(DeclarationModel):
         13,
         ge=2,
         description=(
-            "Minimum number of words in an item's text that is searched for on its own. Shorter texts of an "
-            "item are combined: a document must contain this many of their words (or all), but at least "
-            "`ngram`."
+            "Texts of an item with at least this many words are searched for individually. The shorter texts of an "
+            "item are combined: a document must contain this many of their words, or all if there are fewer, but at "
+            "least `ngram`."
         ),
     )
     containment: float | None = Field(
@@ -105,9 +105,9 @@ class DecontaminateDeclaration(DeclarationModel):
     action: Literal["drop", "block", "tag"] = Field(
         "drop",
         description=(
-            "What happens to a document that contains an item. `drop`: it is dropped, with the reason "
-            "`benchmark`. `block`: the run stops and shows the matches. `tag`: the columns `benchmark` and "
-            "`benchmark_overlap` show it."
+            "Action for a document that contains an item. `drop`: it is dropped, with the reason `benchmark`. "
+            "`block`: the run stops and shows the matches. `tag`: the columns `benchmark` and `benchmark_overlap` "
+            "show it."
         ),
     )
 

@@ -202,7 +202,8 @@ class Dataset(ABC):
         """
         raise ConfigError(
             f"trace: {self.declaration.dataset} is a {self.component}, but only corpora, releases, notes and blends "
-            "for pretraining or chat can be traced, because only they record the positions of rows"
+            "for pretraining or chat can be traced, because only they record the positions of rows. Name one of "
+            "these datasets"
         )
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":

@@ -113,7 +113,7 @@ def read_modification_time(path: Path, label: str) -> int:
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError as error:
-        raise SourceError(f"{label}: removed while the source was being listed. Run again") from error
+        raise SourceError(f"{label}: removed while the source was being listed. Run the command again") from error
     except OSError as error:
         raise SourceError(f"{label}: cannot be read: {error.strerror or error}") from error
 

@@ -71,7 +71,7 @@ class View:
             names = " and ".join(f"`{name}`" for name in sorted(self.reserved, reverse=True))
             raise ConfigError(
                 f"{self.name!r} is not a valid name for a view: only lower-case letters, digits and '_' are allowed, "
-                f"and {names} are reserved"
+                f"and {names} are reserved. Rename the view"
             )
 
 

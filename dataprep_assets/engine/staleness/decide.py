@@ -220,7 +220,7 @@ def _applicable_decisions(facts: PartitionFacts) -> Iterator[Decision]:
         noun = "partition" if events.materialized else "materialization"
         yield Decision(action=Action.RECORD, kind="not recorded", reason=f"no {noun} recorded in Dagster")
     if failures:
-        yield _failure_decision(Action.CHECK, failures, "failed, also after a rebuild")
+        yield _failure_decision(Action.CHECK, failures, "failed again after a rebuild")
     if unfinished_checks := [name for name, one in facts.checks.items() if one is None or one.at < facts.since]:
         yield Decision(action=Action.CHECK, kind="not checked", reason=f"not checked: {', '.join(unfinished_checks)}")
     if unfinished_checks := [

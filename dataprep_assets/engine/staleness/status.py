@@ -453,7 +453,8 @@ def _remove_artifacts(
         for planner in planners:
             if not locks.enter_context(hold_alone(store.directory(planner))):
                 raise IntegrityError(
-                    f"{store.location(planner)}: a run is building this artifact. Prune again after the run has ended"
+                    f"{store.location(planner)}: a run is building this artifact. Run `dataprep prune` again after "
+                    "the run has ended"
                 )
             if store.intact_receipt(planner) is None:
                 raise IntegrityError(

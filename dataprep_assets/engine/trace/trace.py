@@ -89,7 +89,9 @@ class TraceQuery:
         """Raise ConfigError if the query is about a message, for a dataset without conversations."""
         if self.message is not None or (self.token is not None and self.field != "token"):
             name = "message" if self.message is not None else "token"
-            raise ConfigError(f"trace: `{name}` in a row needs packed conversations (`stage: sft`). Remove it")
+            raise ConfigError(
+                f"trace: `{name}` within a row is supported only for packed conversations (`stage: sft`). Remove it"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -194,7 +194,7 @@ class DatasetDeclaration(DeclarationModel):
         ChecksDeclaration(),
         description=(
             "How many documents the checks rebuild, and how often checks are repeated. Default: a sample of "
-            "documents, again only after changes."
+            "documents, and no repetition without changes."
         ),
     )
     workers: int | None = Field(
@@ -217,7 +217,7 @@ class DatasetDeclaration(DeclarationModel):
     card: CardDeclaration = Field(
         CardDeclaration(),
         description=(
-            "Entries of the data card that are not in the receipts, such as creators. Default: no such entries."
+            "Additional entries for the data card that are not in the receipts, such as creators. Default: none."
         ),
     )
     accept: dict[str, str] = Field(

@@ -109,7 +109,7 @@ def _open_reader(path: Path) -> Iterator[Any]:
     path.stat()
     reader = package.ArrayRecordReader(str(path), _READER_OPTIONS)
     if not reader.ok():
-        raise FormatError(f"{path}: incomplete, or not an ArrayRecord file{_find_cause(reader)}")
+        raise FormatError(f"{path}: incomplete, or not an ArrayRecord file{_find_cause(reader)}. Rebuild the artifact")
     try:
         yield reader
     except BaseException:

@@ -117,7 +117,7 @@ def records(path: Path) -> Iterator[TfRecord]:
             if _CRC.unpack(handle.read(_CRC.size))[0] != _compute_masked_crc(payload):
                 raise FormatError(
                     f"{path}: record {number} at byte {offset}: the payload does not match its checksum, so the file "
-                    "is damaged"
+                    "is damaged. Rebuild the artifact"
                 )
             yield TfRecord(number, offset, payload)
 
@@ -148,7 +148,7 @@ def _read_frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]
         if len(header) < _HEADER.size:
             raise FormatError(
                 f"{path}: truncated: the file ends at byte {size}, inside the header of record {number} at byte "
-                f"{offset}"
+                f"{offset}. Rebuild the artifact"
             )
         length_bytes, crc = _HEADER.unpack(header)
         if crc != _compute_masked_crc(length_bytes):
@@ -158,7 +158,7 @@ def _read_frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]
                 )
             raise FormatError(
                 f"{path}: record {number} at byte {offset}: its length does not match its checksum. The file is "
-                "damaged, or not a TFRecord file"
+                "damaged, or not a TFRecord file. Rebuild the artifact"
             )
         (length,) = _LENGTH.unpack(length_bytes)
         # Check this before reading the payload, because a forged length may have a valid checksum and would allocate
@@ -166,7 +166,7 @@ def _read_frames(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, int]]
         if offset + _FRAMING + length > size:
             raise FormatError(
                 f"{path}: truncated: the file ends at byte {size}, inside record {number} at byte {offset}, which "
-                f"should end at {offset + _FRAMING + length}"
+                f"should end at {offset + _FRAMING + length}. Rebuild the artifact"
             )
         yield number, offset, length
         number += 1

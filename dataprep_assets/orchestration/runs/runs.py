@@ -398,5 +398,6 @@ def _explain_failure(event: dg.DagsterEvent) -> str | None:
     return (
         None
         if error is None
-        else f"{(error.cause or error).message.strip()}. This is a bug. Run with `--verbose` for the traceback"
+        else f"{(error.cause or error).message.strip()}. This is a bug. Run the command with `--verbose` to see "
+        "the traceback"
     )

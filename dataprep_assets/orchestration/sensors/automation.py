@@ -268,7 +268,7 @@ def _post(webhook: str | EnvironmentVariable, failure: Failure) -> None:
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise TransferError(f"{webhook_name}: {type(error).__name__}. Check the URL") from None
     if not response.is_success:
-        raise TransferError(f"{webhook_name} answered with HTTP status {response.status_code}")
+        raise TransferError(f"{webhook_name} answered with HTTP status {response.status_code}. Check the URL")
 
 
 def _send_mail(email: Email, failure: Failure) -> None:
@@ -421,7 +421,7 @@ def _build_tags(dataset: str, result: PollResult) -> dict[str, str]:
 
 
 def _postponed_reason(result: _TickResult, busy: str) -> str:
-    return f"{result.sentence}; {busy}, so the source is polled again when it has ended"
+    return f"{result.sentence}; {busy}, so the source is polled again after that"
 
 
 def _poll_source(

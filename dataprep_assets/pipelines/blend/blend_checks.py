@@ -287,17 +287,17 @@ def _replace_infinity(epochs: float) -> float:
 
 def _describe_row(blend: BlendDeclaration, row: Row) -> str:
     counts = {kind: row[f"files_{kind}"] for kind in ("added", "removed", "changed")}
-    files = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    files = ", ".join(f"{count_of(count, 'file')} {kind}" for kind, count in counts.items() if count)
     measure = "records" if blend.stage == "rl" else "tokens"
     planned_share, now = (format_share(float(row[key])) for key in ("planned_share_of_data", "current_share_of_data"))
     sentence = (
-        f"{row['dataset']}: files {files} since the plan: its share of the {measure} in {row['split']} was "
+        f"{row['dataset']}: {files} since the plan. The dataset's share of the {measure} in {row['split']} was "
         f"{planned_share} and is now about {now}"
     )
     if blend.stage != "pretrain":
         return sentence
     reads = f"{row['planned_epochs']:.2f} → {row['current_epochs']:.2f} times"
-    return f"{sentence}; its weight of {format_share(float(row['requested_share']))} reads it {reads}"
+    return f"{sentence}. With its weight of {format_share(float(row['requested_share']))}, it is read {reads}"
 
 
 _REPLAN = "Rebuild `blend_plan`"
@@ -433,7 +433,9 @@ def splits_disjoint(run: OpenedRun) -> Finding:
                     # a range excludes its `stop`; None is the end of the file, and no range begins after it
                     is_disjoint = (end is not None and end <= first_row) or (stop is not None and stop <= begin)
                     if other_split != split and not is_disjoint:
-                        defects.append(f"rows of {part.entry.relpath} are in {split}, and as {path} in {other_split}")
+                        defects.append(
+                            f"rows of {part.entry.relpath} are in {split}, and also in {other_split}, as {path}"
+                        )
                 rows.setdefault(content, []).append((split, part.entry.relpath, first_row, stop))
     warning = not defects
     return build_verdict(
@@ -523,7 +525,7 @@ CHECKS = (
     ),
     Check(
         "rows_read_once",
-        "If a file is divided among shards, the row ranges add up to the file's current number of rows.",
+        "If a file is divided among shards, the row ranges add up to the file's current row count.",
         rows_read_once,
     ),
     Check(
@@ -552,7 +554,7 @@ CHECKS = (
 )
 _LENGTHS_BALANCED = Check(
     "lengths_balanced",
-    "In each dataset, neither side (chosen or rejected) is the longer one in more than "
+    "In each dataset, neither the chosen nor the rejected answer is the longer one in more than "
     "`pairs.max_chosen_longer` of the pairs.",
     lengths_balanced,
     blocking=False,

@@ -88,7 +88,9 @@ class BlendDataset(ReadingDeclaration, _AnnotatedPart, Attribution):
         ),
     )
     subset: str | None = Field(
-        None, min_length=1, description="Selects files like `split`, and is applied before it. Default: all files."
+        None,
+        min_length=1,
+        description="Selects files in the same way as `split`, and is applied first. Default: all files.",
     )
     text_field: str = Field(
         "text",
@@ -186,7 +188,7 @@ class DataBlend(_AnnotatedPart):
             if (size := path.stat().st_size) > _MAX_BYTES:
                 raise ConfigError(
                     f"blend: {path}: not a blend file: has {count_of(size, 'byte')}, but at most {_MAX_BYTES:,} are "
-                    "allowed"
+                    "allowed. Correct the path"
                 )
             if (kind := detect_non_text(path)) is not None:
                 raise ConfigError(f"blend: {path}: not a blend file: {kind}")
@@ -196,7 +198,7 @@ class DataBlend(_AnnotatedPart):
             raise ConfigError(f"blend: {path}: cannot be read: {error.strerror or error}. Correct the path") from error
         except json.JSONDecodeError as error:
             reason = f"{error.msg[:1].lower()}{error.msg[1:]}, at column {error.colno}"
-            raise ConfigError(f"blend: {path}:{error.lineno}: not a blend file: {reason}") from error
+            raise ConfigError(f"blend: {path}:{error.lineno}: not a blend file: {reason}. Correct the JSON") from error
         # the file is not UTF-8, repeats a key, has NaN or is nested too deeply (JSONDecodeError is also a ValueError)
         except ValueError as error:
             raise ConfigError(f"blend: {path}: not a blend file: {error}") from error
@@ -206,7 +208,7 @@ class DataBlend(_AnnotatedPart):
         if longest > _MAX_DATASETS:  # limited, because every invalid dataset would be reported
             raise ConfigError(
                 f"blend: {path}: not a blend file: lists {longest:,} datasets, but at most {_MAX_DATASETS:,} are "
-                "allowed"
+                "allowed. Divide the blend"
             )
         try:
             return cls.model_validate(value).resolve_paths(path.parent)

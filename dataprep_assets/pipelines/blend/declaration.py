@@ -214,7 +214,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     max_rows: int | None = Field(
         None,
         ge=1,
-        description="Reads only this many rows of each shard, from its start, for a trial. Default: all rows.",
+        description="Maximum number of rows to read from the start of each shard, for a trial. Default: all rows.",
     )
     sample: SampleDeclaration | None = Field(
         None, description="Builds only some shards of each dataset, for a trial. Default: all shards."

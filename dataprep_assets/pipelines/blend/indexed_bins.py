@@ -70,14 +70,14 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
     name, ledger = describe_artifact(receipt), require_ledger(receipt)
     dtype = TokenBinsFacts.from_receipt(receipt).dtype
     if index.dtype != dtype:
-        yield f"{name}: the idx has dtype {index.dtype}, but the receipt {dtype}"
+        yield f"{name}: the idx has dtype {index.dtype}, but the receipt has {dtype}"
     if len(index.lengths) != ledger.documents:
         yield (
-            f"{name}: the idx has {count_of(len(index.lengths), 'sequence')}, but the ledger "
+            f"{name}: the idx has {count_of(len(index.lengths), 'sequence')}, but the ledger has "
             f"{count_of(ledger.documents, 'document')}"
         )
     if (tokens := int(index.lengths.sum(dtype=np.int64))) != ledger.tokens:
-        yield f"{name}: the idx has {count_of(tokens, 'token')}, but the ledger {ledger.tokens}"
+        yield f"{name}: the idx has {count_of(tokens, 'token')}, but the ledger has {ledger.tokens}"
     if empty := int(np.count_nonzero(np.asarray(index.lengths) < 1)):
         yield (
             f"{name}: {count_of(empty, 'sequence has', 'sequences have')} no token; Megatron needs at least 1 token "

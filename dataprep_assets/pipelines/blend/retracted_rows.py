@@ -46,7 +46,9 @@ def no_retracted_row(
     ledger, listed_hashes = require_ledger(receipt), retractions.hashes
     removed_count = ledger.dropped.get(RETRACTED, 0)
     if not len(listed_hashes):
-        defects = [f"{describe_artifact(receipt)}: removed rows that are on no retraction list"] * bool(removed_count)
+        defects = [f"{describe_artifact(receipt)}: has removed rows that are on no retraction list"] * bool(
+            removed_count
+        )
         return build_verdict(defects, "No row of this dataset is retracted.", REBUILD, facts={"retracted": 0})
     assert retractions.ids is not None, "a list needs ids"
     index = RowIndex.from_folder(directory, receipt)
@@ -74,7 +76,7 @@ def _defects(
         yield f"{name}: {removed_count} rows were removed, but {len(listed_lines)} in {ROW_IDS} are on the list"
     listed_hashes = format_ids(np.unique(index.hashes[listed_lines]))
     if tuple(receipt.facts.get("retracted", ())) != listed_hashes:
-        yield f"{name}: its receipt lists other removed ids than {ROW_IDS}"
+        yield f"{name}: its receipt and {ROW_IDS} list different removed ids"
     for source in sources:
         yield from _find_changed_ids(index, name, retractions.ids or RowIds(), source, as_json=as_json)
 

@@ -139,7 +139,7 @@ def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
             defects.append(f"{describe_artifact(receipt)}: {key} is {path}, which is not a file of {run}")
     return build_verdict(
         defects,
-        f"The manifest of the run {run.partition}.",
+        f"The manifest belongs to the run {run.partition}, and all its files exist.",
         "Rebuild rl_manifest",
         facts={"files": len(files)},
     )

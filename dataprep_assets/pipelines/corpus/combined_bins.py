@@ -472,7 +472,10 @@ def totals_match(receipt: Receipt, shards: Shards) -> Finding:
     counts = require_ledger(receipt).of_documents.to_json()
     defects = []
     if receipt.facts.get("shards", len(shards)) != len(shards):
-        defects.append(f"{describe_artifact(receipt)}: its facts count {count_of(receipt.facts['shards'], 'shard')}")
+        defects.append(
+            f"{describe_artifact(receipt)}: its receipt lists {count_of(receipt.facts['shards'], 'shard')}, "
+            f"expected {len(shards):,}"
+        )
     summed = Ledger.total(require_ledger(r) for _, r in shards).of_documents.to_json()
     defects += [
         f"{describe_artifact(receipt)}: {k}: the ledger has {counts[k]}, but its "

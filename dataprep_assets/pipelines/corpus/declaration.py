@@ -91,8 +91,8 @@ class CorpusDocumentPolicy(DocumentPolicy):
         None,
         min_length=1,
         description=(
-            "Field with the document's URL. Its host becomes the column `host` of the document table. Default: "
-            "no such column."
+            "Field with the document's URL. Its host becomes the column `host` of the document table. Default: no "
+            "column `host`."
         ),
     )
     source_field: str | None = Field(
@@ -163,7 +163,7 @@ class ShardPlanDeclaration(DeclarationModel):
     on_change: Literal["append", "replan"] = Field(
         "append",
         description=(
-            "How the plan follows added or removed source files. `append`: existing shards keep their files, and "
+            "How the plan reacts to added or removed source files. `append`: existing shards keep their files, and "
             "new files get new shards. `replan`: all shards are planned again."
         ),
     )

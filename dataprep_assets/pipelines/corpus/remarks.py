@@ -162,7 +162,7 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
             keys=("splits",),
             sentence=(
                 f"splits: {len(stray_files):,} of {count_of(len(files), 'file')} "
-                f"{'is' if len(stray_files) == 1 else 'are'} in no split and excluded"
+                f"{'is' if len(stray_files) == 1 else 'are'} in no split, and therefore excluded"
             )
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,

@@ -362,7 +362,7 @@ def _warn_of_unplanned(corpus: CorpusDeclaration, split: str, store: ArtifactSto
         finding,
         passed=False,
         warning=True,
-        summary=f"{artifacts[0]} is obsolete, and contains removed documents or may contain some"
+        summary=f"{artifacts[0]} is obsolete, and may contain removed documents"
         + (f" (and {len(artifacts) - 1} more)" if len(artifacts) > 1 else "")
         + f". A successful `dataprep run {corpus.dataset}` removes it at its end",
     )

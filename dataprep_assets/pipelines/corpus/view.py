@@ -293,7 +293,7 @@ def _id_differences(directory: Path, view: CorpusView, split: CombinedSplit, sto
             # a format without documents has no lengths, so no ends are compared
             document_ends = token + np.cumsum(lengths)
             if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
-                yield (f"{split.split}: the ends of documents from number {document} on differ from combined_bins")
+                yield (f"{split.split}: the document ends from document {document} on differ from combined_bins")
                 return
             token, document = token + len(ids), document + len(document_ends)
     except DataprepError as error:
@@ -305,8 +305,8 @@ def _id_differences(directory: Path, view: CorpusView, split: CombinedSplit, sto
     # other copies may omit the tail of the stream
     if view.keeps_documents and (token, document) != (len(stream_ids), len(ends)):
         yield (
-            f"{split.split}: {count_of(document, 'document')}, {count_of(token, 'token')}, but combined_bins has "
-            f"{len(ends)}, {len(stream_ids)}"
+            f"{split.split}: has {count_of(document, 'document')} and {count_of(token, 'token')}, but combined_bins "
+            f"has {len(ends)} and {len(stream_ids)}"
         )
 
 

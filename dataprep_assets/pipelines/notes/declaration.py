@@ -193,8 +193,7 @@ class NoteTemplate(DeclarationModel):
     missing: Literal["fail", "drop"] = Field(
         "fail",
         description=(
-            "What happens if a field is missing or null. `fail`: the build fails. `drop`: the note is dropped "
-            "and counted."
+            "Action if a field is missing or null. `fail`: the build fails. `drop`: the note is dropped and counted."
         ),
     )
     defaults: dict[str, str] = Field(
@@ -219,8 +218,8 @@ class LongNotes(DeclarationModel):
     rule: Rule = Field(
         "repeat_header",
         description=(
-            "How a long note is divided. `repeat_header`: every chunk begins with the header. `header_once`: "
-            "only the first chunk does. `truncate`: the note is cut to one row."
+            "How a long note is divided. `repeat_header`: every chunk begins with the header. `header_once`: only "
+            "the first chunk does. `truncate`: the note is truncated to one row."
         ),
     )
     overlap: int = Field(0, ge=0, description="Tokens at the end of a chunk that the next chunk repeats.")
@@ -351,8 +350,7 @@ class NotesDeclaration(WorkersDeclaration):
     duplicate_patients: Literal["fail", "allow"] = Field(
         "fail",
         description=(
-            "What happens if a patient is in several cohorts. `fail`: the build fails. `allow`: such patients "
-            "are counted."
+            "Action if a patient is in several cohorts. `fail`: the build fails. `allow`: such patients are counted."
         ),
     )
     sample_rate: float = Field(

@@ -94,7 +94,7 @@ def _compile_jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], s
         names = meta.find_undeclared_variables(environment.parse(text)) - environment.globals.keys()
         template = environment.from_string(text)
     except TemplateError as error:
-        raise ConfigError(f"template.header: {error}") from None
+        raise ConfigError(f"template.header: {error}. Correct the template") from None
     return names, lambda values: template.render(values)
 
 

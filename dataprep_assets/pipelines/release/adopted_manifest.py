@@ -245,7 +245,7 @@ class _Digests:
                 digest.update(block)
         except ConflictError as error:
             raise IntegrityError(
-                f"{self._place}/{info.key}: replaced while it was being read. Run again when the owner has finished "
-                "publishing"
+                f"{self._place}/{info.key}: replaced while it was being read. Run `dataprep release adopt` again when "
+                "the owner has finished publishing"
             ) from error
         return digest.hexdigest()

@@ -34,8 +34,8 @@ class ReleaseOptions(DeclarationModel):
     tail: Literal["drop", "pad"] = Field(
         "drop",
         description=(
-            "What happens to the tokens after a split's last complete sequence. `drop`: they are dropped and "
-            "counted. `pad`: the sequence is filled with separators."
+            "Action for the tokens after a split's last complete sequence. `drop`: they are dropped and counted. "
+            "`pad`: the sequence is filled with separators."
         ),
     )
     expected_repeats: float = Field(

@@ -262,8 +262,8 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
         defects.append(f"its ledger does not match its tokens, which are {ledger.tokens}")
     return build_verdict(
         (f"{shard.name}: {defect}" for defect in defects),
-        f"{count_of(shard_cut.tokens, 'token is', 'tokens are')} tokens {shard_cut.start} to {shard_cut.stop} of the "
-        f"stream, and {shard_cut.padding} are padding.",
+        f"The {count_of(shard_cut.tokens, 'token')} equal tokens {shard_cut.start} to {shard_cut.stop} of the stream, "
+        f"followed by {count_of(shard_cut.padding, 'padding token')}.",
         REBUILD,
         facts={"tokens": len(tokens), "padding": shard_cut.padding, "samples": len(ids)},
     )
@@ -385,8 +385,9 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
         )
     return build_verdict(
         defects,
-        f"{count_of(position, 'token')} in {count_of(len(receipts), 'shard')}, {dropped_tokens} dropped at the end, "
-        f"{padding} of padding: all of {source_tokens}.",
+        f"All {source_tokens} tokens of the stream are accounted for: {position} in "
+        f"{count_of(len(receipts), 'shard')} and {dropped_tokens} dropped at the end. The shards also have "
+        f"{count_of(padding, 'padding token')}.",
         "Rebuild npy_shards of this split",
         facts={"tokens": position, "dropped": dropped_tokens, "padding": padding, "source_tokens": source_tokens},
     )
@@ -405,7 +406,7 @@ def no_retracted_document(split: OpenedSplit) -> Finding:
     def defects() -> Iterator[str]:
         for receipt in split.receipts:
             if changed_keys := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
-                yield f"{describe_artifact(receipt)}: cut from an older content of {changed_keys[0]}"
+                yield f"{describe_artifact(receipt)}: was cut from an older version of {changed_keys[0]}"
         # without a list, download no index of ids
         for artifact, receipt in split.bins if len(removed_ids) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)

@@ -167,7 +167,7 @@ def send_release(
         if read_release(place).digest != release.digest:
             raise IntegrityError(
                 f"{place}/{MANIFEST}: changed after it was written, so another process publishes to this location. "
-                "Stop that process, then publish again"
+                "Stop that process, then publish the release again"
             )
         return True, old_inventory.extra
     return False, old_inventory.extra

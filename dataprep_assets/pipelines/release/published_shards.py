@@ -86,7 +86,8 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
         declaration=release,
         name=PUBLISHED_SHARDS,
         version=VERSION,
-        description="The published release: every file is compared with the local file, and the manifest comes last.",
+        description="The published release: every file is compared with the local file, and the manifest is uploaded "
+        "last.",
         kinds={"numpy", "file"},
         inputs=(shards,),
         pool="network",
@@ -369,8 +370,8 @@ def _find_false_claims(publication: OpenedPublication) -> Iterator[str]:
     for name, value in claims.items():
         if receipt.facts.get(name) != value:
             yield (
-                f"{describe_artifact(receipt)}: {name}: the receipt has {receipt.facts.get(name)!r}, but the "
-                f"release {value!r}"
+                f"{describe_artifact(receipt)}: {name}: the receipt has {receipt.facts.get(name)!r}, but the release "
+                f"has {value!r}"
             )
     if dict(receipt.inputs) != {"release": release.digest}:
         yield f"{describe_artifact(receipt)}: its receipt has a release other than {release.digest[:12]}"
@@ -393,11 +394,14 @@ def no_orphans(publication: OpenedPublication) -> Finding:
     """Check that the store has no shards outside the release; a warning, because they only cost money and confuse."""
     location, extra = publication.place, publication.compare_with_release.extra
     return build_verdict(
-        [f"{location}: {count_of(len(extra), 'object')} of shards that the release does not list: {join_first(extra)}"]
+        [
+            f"{location}: has {count_of(len(extra), 'object')} of shards that the release does not list: "
+            f"{join_first(extra)}"
+        ]
         if extra
         else [],
         "The folder has only the release's shards.",
-        "Delete them when no trainer reads them anymore",
+        "Delete these shards when no trainer reads them anymore",
         facts={"orphans": len(extra)},
         table=[{"key": key} for key in extra[:20]],
         warning=True,

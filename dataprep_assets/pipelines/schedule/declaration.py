@@ -20,8 +20,8 @@ class ScheduleSource(DeclarationModel):
     blend: bool = Field(
         False,
         description=(
-            "Whether `dataset` is a blend. Each of the blend's datasets then becomes a source, with its weight "
-            "in the blend."
+            "Whether `dataset` is a blend. If so, each of the blend's datasets becomes a source, with its weight in "
+            "the blend."
         ),
     )
     split: str = Field("train", description="Split to read.")

@@ -46,7 +46,7 @@ from dataprep_assets.stores.files import digest_value
 
 Int64 = NDArray[np.int64]
 _DRAWN = 4096
-_AGAIN = "Run `dataprep run NAME` to rebuild them"
+_AGAIN = "Run the dataset again to rebuild the index files"
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,14 @@ def _same_samples(indices: OpenedIndices) -> Finding:
                 stored_tokens[wrong_index].tolist(),
             )
             defects.append(
-                f"sample {first_number + int(draws[is_own][wrong_index])} of the run is tokens {stored_text[0]} to "
+                f"sample {first_number + int(draws[is_own][wrong_index])} of the run has tokens {stored_text[0]} to "
                 f"{stored_text[1]} of {samples.source.name}, but the schedule has {expected_text[0]} to "
                 f"{expected_text[1]}"
             )
     holds = f"{count_of(len(draws), 'sample')} of {count}, each with the tokens in the schedule."
-    return build_verdict(defects, holds, "Do not train on them, and report a bug", facts={"samples": len(draws)})
+    return build_verdict(
+        defects, holds, "Do not train on these index files, and report a bug", facts={"samples": len(draws)}
+    )
 
 
 def _open_array(folder: Path, name: str) -> NDArray[np.integer]:

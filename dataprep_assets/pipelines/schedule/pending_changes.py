@@ -35,7 +35,9 @@ def find_pending_changes(
         # `tokens` determine the number of steps from the tokens already read, so a different number is no change
         if setting != read_setting and not (key == "steps" and declaration.tokens is not None):
             yield _build_remark(
-                (key,), f"`{key}`: {_format_value(setting)} declared, {_format_value(read_setting)} scheduled"
+                (key,),
+                f"`{key}`: the declaration has {_format_value(setting)}, the schedule has "
+                f"{_format_value(read_setting)}",
             )
     try:
         sources = find_sources(declaration, store)[0]
@@ -68,13 +70,13 @@ def _describe_mixture_changes(
             continue
         if source.epochs != part.epochs:
             yield (
-                f"source {part.name}: `epochs` {_format_value(part.epochs)} declared, "
-                f"{_format_value(source.epochs)} scheduled"
+                f"source {part.name}: `epochs`: the declaration has {_format_value(part.epochs)}, the schedule has "
+                f"{_format_value(source.epochs)}"
             )
         if declaration.sources[0].weight is not None and source.share != share:
             yield (
-                f"source {part.name}: {format_share(share / PLACES)} of the samples declared, "
-                f"{format_share(source.share / PLACES)} scheduled"
+                f"source {part.name}: share of the samples: the declaration has {format_share(share / PLACES)}, the "
+                f"schedule has {format_share(source.share / PLACES)}"
             )
 
 
@@ -84,11 +86,11 @@ def find_changed_sources(last_revision: Revision, sources: Sequence[CurrentSourc
         source = last_revision.source(part.name)
         now = {name: content for name, content, _ in part.shards}
         old_contents = {} if source is None else {shard.name: shard.content for shard in source.shards}
-        new, gone_names = sorted(now.keys() - old_contents.keys()), sorted(old_contents.keys() - now.keys())
+        new, removed_names = sorted(now.keys() - old_contents.keys()), sorted(old_contents.keys() - now.keys())
         changed = [name for name in now if name in old_contents and now[name] != old_contents[name]]
-        for label, names in (("new", new), ("changed", changed), ("gone", gone_names)):
+        for label, names in (("new", new), ("changed", changed), ("removed", removed_names)):
             if names:
-                yield f"source {part.name}: {count_of(len(names), 'shard')} {label}, the first is {names[0]}"
+                yield f"source {part.name}: {count_of(len(names), f'{label} shard')}, the first is {names[0]}"
     declared_names = {part.name for part in sources}
     for source in last_revision.sources:
         if source.name not in declared_names:

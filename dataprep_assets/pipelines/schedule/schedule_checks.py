@@ -76,11 +76,12 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                 # compare the ends, because a negative difference of uint64 would wrap to a large number
                 if tokens != shard.tokens or np.any(documents.ends[1:] < documents.ends[:-1]):
                     defects.append(
-                        f"{location}: its documents have {count_of(tokens, 'token')}, but the schedule {shard.tokens}"
+                        f"{location}: its documents have {count_of(tokens, 'token')}, but the schedule has "
+                        f"{shard.tokens}"
                     )
                 if documents.ids is not None and len(documents.ids) != len(documents.ends):
                     defects.append(
-                        f"{location}: {count_of(len(documents.ids), 'id')} of "
+                        f"{location}: has {count_of(len(documents.ids), 'id')} for "
                         f"{count_of(len(documents.ends), 'document')}"
                     )
                 samples = -(-shard.tokens // revision.sequence_length)
@@ -89,9 +90,14 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                     samples = len(table.ends)
                     pack_tokens = int((table.stops - table.starts).sum()) if samples else 0
                     if pack_tokens != shard.tokens:
-                        defects.append(f"{location}: its packs have {count_of(pack_tokens, 'token')} of {shard.tokens}")
+                        defects.append(
+                            f"{location}: its packs have {count_of(pack_tokens, 'token')}, but the schedule has "
+                            f"{shard.tokens}"
+                        )
                 if samples != shard.samples:
-                    defects.append(f"{location}: has {count_of(samples, 'sample')}, but the schedule {shard.samples}")
+                    defects.append(
+                        f"{location}: has {count_of(samples, 'sample')}, but the schedule has {shard.samples}"
+                    )
     return build_verdict(defects, f"{count_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
 
 
@@ -156,13 +162,15 @@ def read_once(sampler: Sampler, seed: int) -> Finding:
             location = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
             # a span may be found in pieces, whose lengths add up to the span's if each token is read once
             if sum(reading.stop - reading.start for reading in readings) != stop - start:
-                defects.append(f"{location}: are read {count_of(len(readings), 'time')} in epoch {epoch}")
+                defects.append(f"{location}, are read {count_of(len(readings), 'time')} in epoch {epoch}")
             elif (step, position) not in {(reading.step, reading.position) for reading in readings}:
-                defects.append(f"{location}: are not found at that step by their document")
+                defects.append(f"{location}, are not found at that step by their document")
     holds = (
         f"{count_of(checked_count, 'span')} of tokens from {count_of(sampler.end, 'step')}, each read once per epoch."
     )
-    return build_verdict(defects, holds, "Do not train on it, and report a bug", facts={"token_spans": checked_count})
+    return build_verdict(
+        defects, holds, "Do not train on the schedule, and report a bug", facts={"token_spans": checked_count}
+    )
 
 
 def _sources_current(schedule: OpenedSchedule) -> Finding:
@@ -199,7 +207,7 @@ SCHEDULE_CHECKS: tuple[Check[OpenedSchedule], ...] = (
     ),
     Check(
         "documents_complete",
-        "In every shard, the recorded documents add up to the recorded numbers of tokens and samples.",
+        "In every shard, the recorded documents add up to the recorded token and sample counts.",
         lambda opened: documents_complete(
             opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs
         ),

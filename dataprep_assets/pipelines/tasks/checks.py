@@ -36,7 +36,7 @@ from dataprep_assets.sources.readers.unreadable import detect_file_shape
 from dataprep_assets.stores.files import OTHERS, sha256_file
 
 FILES, ROWS, CONFLICT = "files_match_receipt", "rows_match_schema", "no_conflict"
-_CORRECT = "Correct the file in the old project, or choose a different version, and migrate again"
+_CORRECT = "Correct the file in the old project, or choose a different version, and migrate the task again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,8 @@ class _TaskFolder:
             )
         ):
             raise DataprepError(
-                f"{self.store.location(artifact)}: the receipt and the migration record do not match. Migrate again"
+                f"{self.store.location(artifact)}: the receipt and the migration record do not match. Migrate the "
+                "task again"
             )
         return record
 
@@ -251,9 +252,12 @@ class _TaskFolder:
     def _find_changes(self, file: MigratedFile) -> Iterator[Fault]:
         path = self.route.target / file.name
         if (actual := self.route.digests.digest_of(sha256_file(path))) != file.sha256:
-            yield Fault(f"{file.name}: sha256 {actual[:12]}…, {file.how} from {file.source} it was {file.sha256[:12]}…")
+            yield Fault(
+                f"{file.name}: sha256 is {actual[:12]}…, but was {file.sha256[:12]}… when the file was {file.how} "
+                f"from {file.source}"
+            )
         elif path.is_symlink() != (file.how == "linked"):
-            yield Fault(f"{file.name}: was {file.how}, but is a {'link' if path.is_symlink() else 'file'} now", True)
+            yield Fault(f"{file.name}: was {file.how}, but is now a {'link' if path.is_symlink() else 'file'}", True)
 
     # --- rows
 
@@ -268,7 +272,7 @@ class _TaskFolder:
             elif spec.rows and len(rows.rows) not in spec.rows:
                 allowed = " or ".join(map(str, spec.rows))
                 yield Fault(
-                    f"{spec.name}: {count_of(len(rows.rows), 'row')}, but the contract allows {allowed}", warns=True
+                    f"{spec.name}: has {count_of(len(rows.rows), 'row')}, but the contract allows {allowed}", warns=True
                 )
             for line, text, warns in _line_faults(self.route, split, rows):
                 yield Fault(f"{spec.name}:{line}: {text}", warns)
@@ -322,9 +326,9 @@ def _choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> Iterato
         return
     texts, labels, answer = (value_at(row, path) for path in (group.texts, group.labels, group.answer))
     if len(texts) != len(labels):
-        yield f"{group.texts}: {count_of(len(texts), 'choice text')} for {count_of(len(labels), 'label')}"
+        yield f"{group.texts}: has {count_of(len(texts), 'choice text')} for {count_of(len(labels), 'label')}"
     elif not group.least <= len(labels) <= group.most:
-        yield f"{group.labels}: {count_of(len(labels), 'choice')}. Use {group.least} to {group.most}"
+        yield f"{group.labels}: has {count_of(len(labels), 'choice')}. Use {group.least} to {group.most}"
     elif len(set(labels)) < len(labels):
         yield f"{group.labels}: two choices have the same label"
     if answer not in labels:
@@ -345,7 +349,7 @@ CHECKS = (
     Check[_TaskFolders](
         CONFLICT,
         "The new project has no other files that the migration would overwrite or the trainer would read.",
-        lambda folders: folders.finding(CONFLICT, "Move the file away, and migrate again"),
+        lambda folders: folders.finding(CONFLICT, "Move the file away, then migrate the task again"),
     ),
 )
 """All checks of a task folder."""

@@ -29,9 +29,9 @@ _FOLDER = Path(__file__).parent / "contracts"
 class FileSpec(DeclarationModel):
     """One split's file."""
 
-    name: str = Field(pattern=_FILE_NAME, description="Exact name (case-sensitive).")
-    required: bool = Field(True, description="Whether the trainer requires it.")
-    rows: tuple[int, ...] = Field((), description="Allowed numbers of rows. Empty: any.")
+    name: str = Field(pattern=_FILE_NAME, description="Exact file name (case-sensitive).")
+    required: bool = Field(True, description="Whether the trainer requires the file.")
+    rows: tuple[int, ...] = Field((), description="Allowed row counts. Empty: any.")
 
     @field_validator("rows", mode="before")
     @classmethod
@@ -43,8 +43,8 @@ class KeySpec(DeclarationModel):
     """Type and allowed values of a row's key. The YAML may contain only the type: `premise: string`."""
 
     type: Literal["string", "integer", "boolean", "strings", "object"]
-    one_of: tuple[Scalar, ...] = Field((), description="Allowed values; empty: any of the type.")
-    keys: dict[str, "KeySpec"] = Field({}, description="For `object`: its exact keys.")
+    one_of: tuple[Scalar, ...] = Field((), description="Allowed values. Empty: any value of the type.")
+    keys: dict[str, "KeySpec"] = Field({}, description="Exact keys of the object, only for `object`.")
 
     @model_validator(mode="before")
     @classmethod
@@ -78,7 +78,7 @@ class TaskContract(DeclarationModel):
         "warned",
         description="Other keys in rows: `allowed` ignores them, `warned` lists them, `refused` blocks.",
     )
-    id: str | None = Field(None, description="Key that identifies a row in a file; default: its position.")
+    id: str | None = Field(None, description="Key that identifies a row in a file. Default: the row's position.")
     label: str = Field(description="Key of the label or answer.")
     labels: dict[Split, tuple[Scalar, ...]] = Field({}, description="Labels allowed in each split.")
     text: tuple[str, ...] = Field(min_length=1, description="Paths that together give a row's text.")

@@ -74,7 +74,7 @@ class Tasks(Dataset):
         except DataprepError:
             return f"{partition:<24}  its record is damaged (see the check `files_match_receipt`)"
         if receipt is None:
-            return f"{partition:<24}  not there"
+            return f"{partition:<24}  not migrated yet"
         facts = TaskFolderFacts.from_receipt(receipt)
         files, rows, target = len(facts.rows), sum(facts.rows.values()), find_target(self.declaration, partition)
         # show the line only if the folder exists, so that scripts can use it

@@ -73,14 +73,16 @@ class Placement:
         except FileNotFoundError:
             return "absent"
         except NotADirectoryError as error:
-            raise ConfigError(f"{target.parent}: must be a folder. Move it away, then migrate again") from error
+            raise ConfigError(
+                f"{target.parent}: must be a folder. Move it away, then migrate the task again"
+            ) from error
         if stat.S_ISLNK(kind):
             if self.mode == "symlink" and os.readlink(target) == self.link_text:
                 return "done"
             return "same_content" if _read_digest(target) == self.sha256 else "other_link"
         if not stat.S_ISREG(kind):
             description = "a folder" if stat.S_ISDIR(kind) else "a special file"
-            raise ConfigError(f"{target}: must be a file, not {description}. Move it away, then migrate again")
+            raise ConfigError(f"{target}: must be a file, not {description}. Move it away, then migrate the task again")
         if _read_digest(target) != self.sha256:
             return "other_file"
         if self.mode == "symlink":
@@ -96,7 +98,7 @@ class Placement:
             self.target.parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise ConfigError(
-                f"{error.filename}: must be a folder, not a file. Move it away, then migrate again"
+                f"{error.filename}: must be a folder, not a file. Move it away, then migrate the task again"
             ) from error
         if self.mode == "symlink":
             os.symlink(self.link_text, self.staged_path)
@@ -118,7 +120,7 @@ class Placement:
             self.staged_path.unlink()
             raise SourceError(
                 f"{self.source}: changed while it was being copied (sha256 {self.shorten_digest(actual)}, was "
-                f"{self.shorten_digest(self.sha256)}). Migrate again"
+                f"{self.shorten_digest(self.sha256)}). Migrate the task again"
             )
 
 
@@ -128,4 +130,4 @@ def _read_digest(path: Path) -> str | None:
         # digest only regular files, because a FIFO would block, and a folder or a device has no digest
         return sha256_file(path) if path.is_file() else None
     except PermissionError as error:
-        raise ConfigError(f"{path}: cannot be read. Make it readable, then migrate again") from error
+        raise ConfigError(f"{path}: cannot be read. Make it readable, then migrate the task again") from error

@@ -118,7 +118,7 @@ def read_record(directory: Path) -> MigrationRecord | None:
         return None
     except ValidationError as error:
         raise IntegrityError(
-            f"{path}: not a migration record ({count_of(error.error_count(), 'fault')}). Migrate again"
+            f"{path}: not a migration record ({count_of(error.error_count(), 'fault')}). Migrate the task again"
         ) from error
 
 

@@ -188,4 +188,4 @@ def _list_folders(folder: Path) -> list[str] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise SourceError(f"{folder}: cannot be listed: {error.strerror}") from error
+        raise SourceError(f"{folder}: cannot be listed: {error.strerror}. Correct its permissions") from error

@@ -200,8 +200,8 @@ def _require_whole_documents(history: ScheduleHistory, revision: Revision, from_
             raise ConfigError(
                 f"sequence_length must be a multiple of {old.sequence_length}, not {revision.sequence_length}. From "
                 f"step {interval.first} on, whole documents were packed into samples of {old.sequence_length} tokens, "
-                "and a different length would cut the unread ones. Use a multiple, or rename the sources to start "
-                "them over"
+                "and a different length would split the unread documents differently. Use a multiple, or rename the "
+                "sources to start them over"
             )
 
 

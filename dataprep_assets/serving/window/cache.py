@@ -100,7 +100,10 @@ class Cache:
     def open(self, index: int) -> Shard:
         """Return a verified shard, memory-mapped; raise CorruptSourceError if it is not verified or has changed."""
         if not self.is_verified(index):
-            raise CorruptSourceError(f"{self._format_label(index)}: the files on disk changed after they were verified")
+            raise CorruptSourceError(
+                f"{self._format_label(index)}: the files on disk changed after they were verified. Open a new "
+                "window, which downloads the shard again"
+            )
         shard = self._shards[index]
         return Shard(
             index=index,

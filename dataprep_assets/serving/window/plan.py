@@ -145,7 +145,8 @@ def _give_advice(
             sentences.append(f"Set keep=CacheLimit({disk}): the active shard and the next need {_format_size(pair)}.")
         else:
             sentences.append(
-                f"Use a disk of at least {_format_size(pair)}, or a release of smaller shards: two are on it at a time."
+                f"Use a disk of at least {_format_size(pair)}, or a release with smaller shards, because two shards "
+                "are on the disk at a time."
             )
     if plan.stalls:
         if math.isfinite(plan.needed_bandwidth):

@@ -285,5 +285,7 @@ def read_release(place: ReleaseLocation) -> Release:
     for block in place.store.read(place.key(MANIFEST)):
         data += block
         if len(data) > _LARGEST:
-            raise FormatError(f"{location}: not a release manifest: the file has more than {_LARGEST} bytes")
+            raise FormatError(
+                f"{location}: not a release manifest: the file has more than {_LARGEST:,} bytes. Correct the path"
+            )
     return Release.from_bytes(bytes(data), location)

@@ -148,7 +148,7 @@ class S3Bucket:
         """Return the error for a refusal, with its meaning and the remedy."""
         if error.code == "InvalidObjectState":
             return SourceError(
-                f"{label}: the object is archived ({error}). Restore it from the archive, then run again"
+                f"{label}: the object is archived ({error}). Restore it from the archive, then run the command again"
             )
         return explain_refusal(error, label=label, bucket=self.name, endpoint=self._endpoint, names=self._credentials)
 
@@ -335,7 +335,7 @@ def read_range(bucket: S3Bucket, info: ObjectInfo, start: int, stop: int) -> Ite
         response = _request_range(bucket, info.key, start, stop, info.version)
     except _PastEndError:
         raise ConflictError(
-            f"{bucket.label(info.key)}: the object became shorter while it was being read. Run again"
+            f"{bucket.label(info.key)}: the object became shorter while it was being read. Run the command again"
         ) from None
     yield from bucket.blocks(response, bucket.label(info.key))
 
@@ -355,7 +355,7 @@ def _request_range(bucket: S3Bucket, key: str, start: int, stop: int | None, ver
         response = bucket.attempt("get_object", label, request)
     except RefusedError as error:
         if error.status == 412:
-            raise ConflictError(f"{label}: version {version} no longer exists. Run again") from None
+            raise ConflictError(f"{label}: version {version} no longer exists. Run the command again") from None
         if error.status == 416:
             raise _PastEndError from None
         raise bucket.explain(error, label) from None
@@ -363,7 +363,9 @@ def _request_range(bucket: S3Bucket, key: str, start: int, stop: int | None, ver
     # Check the version here as well, because some stores ignore If-Match.
     if version is not None and read_etag(response) != version:
         response["Body"].close()
-        raise ConflictError(f"{label}: expected version {version}, but found {read_etag(response)}. Run again")
+        raise ConflictError(
+            f"{label}: expected version {version}, but found {read_etag(response)}. Run the command again"
+        )
     if response_start != start or (stop is not None and response_stop > stop):
         response["Body"].close()
         raise RetryableError(
@@ -443,7 +445,8 @@ class Stream:
         info = self.bucket.require_object(self.key)
         if self.version not in (None, info.version):
             raise ConflictError(
-                f"{self.bucket.label(self.key)}: expected version {self.version}, but found {info.version}. Run again"
+                f"{self.bucket.label(self.key)}: expected version {self.version}, but found {info.version}. Run the "
+                "command again"
             )
         self._check_end(info.bytes)
 

@@ -303,7 +303,8 @@ class Composer:
             digest = hashlib.sha256(data).hexdigest()
             if sha256 not in (None, digest):
                 raise IntegrityError(
-                    f"{self._bucket.label(key)}: the joined object has sha256 {digest}, not {sha256}. Run again"
+                    f"{self._bucket.label(key)}: the joined object has sha256 {digest}, not {sha256}. Run the command "
+                    "again"
                 )
             return put_whole(self._bucket, key, memoryview(data), {DIGEST: digest}, {})
         return self._assemble(sources, parts, key, {} if sha256 is None else {DIGEST: sha256})
@@ -447,7 +448,7 @@ class Composer:
             if copy_info is None
             else f"the copy has {_describe(copy_info)}, but the source has {_describe(source)}"
         )
-        raise TransferError(f"{label}: {difference}. Remove the copy, then run again")
+        raise TransferError(f"{label}: {difference}. Remove the copy, then run the command again")
 
     def _copy_source(self, source: ObjectInfo) -> dict[str, Any]:
         return {
@@ -458,7 +459,8 @@ class Composer:
     def _source_changed(self, error: RefusedError, source: ObjectInfo, label: str) -> DataprepError:
         if error.status == 412 or error.code == "NoSuchKey":
             return ConflictError(
-                f"{label}: {self._bucket.label(source.key)} was replaced or removed during the copy. Run again"
+                f"{label}: {self._bucket.label(source.key)} was replaced or removed during the copy. Run the command "
+                "again"
             )
         return self._bucket.explain(error, label)
 

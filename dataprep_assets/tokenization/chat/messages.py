@@ -67,7 +67,7 @@ ADVICE = {
     "`prompt` and `completion`; `messages_field` names a different list",
     PAIR: "the row has a chosen and a rejected answer; use `stage: pairs`, or train only the chosen one with `format: "
     "pairs`",
-    LABELLED: "a boolean `label` says whether the row's answer is good (KTO); `format: kto` trains only good answers, "
+    LABELLED: "a boolean `label` marks the row's answer as good or bad (KTO); `format: kto` trains only good answers, "
     "`format: messages` ignores the label",
     EQUAL_PAIR: "`chosen` and `rejected` are equal; remove the row, or correct one of them",
     EMPTY_SIDE: "`chosen` or `rejected` has no message after the prompt",

@@ -157,7 +157,9 @@ def _wrap_reading_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise ConfigError(f"chat_template: {path}: cannot be read: {error}") from error
+        raise ConfigError(
+            f"chat_template: {path}: cannot be read: {error}. Correct the path or its permissions"
+        ) from error
 
 
 def _load_named_templates(folder: Path) -> tuple[bool, dict[str, str]]:

@@ -66,7 +66,7 @@ def test_a_source_that_grew_is_told_with_its_shares_before_and_now(grown: Finish
     assert float(code["current_epochs"]) < float(code["planned_epochs"])
     assert web["current_epochs"] == web["planned_epochs"], "its data is the same, and so is the budget"
     assert finding.summary.startswith(
-        f"code: files 1 added since the plan: its share of the tokens in train was {before:.1%} "
+        f"code: 1 file added since the plan. The dataset's share of the tokens in train was {before:.1%} "
         f"and is now about {now:.1%}"
     )
 
@@ -77,7 +77,7 @@ def test_a_source_of_which_a_license_is_declared_is_asked_as_well(sources: Path,
     good = finish(pretraining(sources, blend=entries), tmp_path / "out")
     assert judge(good).passed
     write_rows(sources / "code" / "part-11.jsonl.gz", texts("code", 90, 90))
-    assert judge(good).summary.startswith("code: files 1 added since the plan")
+    assert judge(good).summary.startswith("code: 1 file added since the plan")
 
 
 def test_a_byte_of_the_same_size_and_a_lost_file_are_changes(sources: Path, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_shares_of_records_are_those_of_rows(tmp_path: Path) -> None:
     write_rows(tmp_path / "s" / "web" / "train-00000.parquet", texts("web", 120))
     summary = judge(good).summary
     assert_names(summary, "web__train", "1 changed", "train", "40.0%")
-    assert "reads it" not in summary
+    assert "it is read" not in summary
 
 
 def test_a_branch_that_moved_is_a_change_and_a_hub_that_does_not_have_it_is_told(tmp_path: Path) -> None:

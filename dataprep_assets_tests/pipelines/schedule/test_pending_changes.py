@@ -58,13 +58,13 @@ def test_what_a_schedule_does_not_read_yet_is_told_until_a_revision(run: Trainin
     run.declared |= {"batch": 4, "sequence_length": 16, "steps": 300}
     run.weights["web"] = 3.0
     assert pending(run) == [
-        "`batch`: 4 declared, 2 scheduled",
-        "`sequence_length`: 16 declared, 8 scheduled",
-        "`steps`: 300 declared, 400 scheduled",
-        "source books: 50.0% of the samples declared, 75.0% scheduled",
-        "source web: 50.0% of the samples declared, 25.0% scheduled",
-        "source books: 1 shard new, the first is train-00002",
-        "source web: 1 shard changed, the first is train-00001",
+        "`batch`: the declaration has 4, the schedule has 2",
+        "`sequence_length`: the declaration has 16, the schedule has 8",
+        "`steps`: the declaration has 300, the schedule has 400",
+        "source books: share of the samples: the declaration has 50.0%, the schedule has 75.0%",
+        "source web: share of the samples: the declaration has 50.0%, the schedule has 25.0%",
+        "source books: 1 new shard, the first is train-00002",
+        "source web: 1 changed shard, the first is train-00001",
     ]
     standing = ScheduleDataset(run.declaration).standing_lines(run.store)
     assert f"dataprep schedule {RUN} --from-step N" in standing[-1]

@@ -97,8 +97,8 @@ def describe_pairs(receipts: Iterable[Receipt]) -> str:
     counts = [count_of(pairs, "pair")] * bool(pairs) + [count_of(labeled, "labeled answer")] * bool(labeled)
     share = f"; chosen is longer in {format_share(longer / pairs)} of the pairs" if pairs else ""
     return (
-        f"{', '.join(counts)}: tokens {tokens['prompt']:,} in prompts, {tokens['chosen']:,} chosen, "
-        f"{tokens['rejected']:,} rejected{share}"
+        f"{', '.join(counts)}: {tokens['prompt']:,} tokens in prompts, {tokens['chosen']:,} in chosen and "
+        f"{tokens['rejected']:,} in rejected answers{share}"
     )
 
 

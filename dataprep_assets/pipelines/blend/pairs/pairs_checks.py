@@ -218,18 +218,21 @@ def counts_match(shard: OpenedPairs) -> Finding:
     scan = shard.scan
     counts = {**scan.counts, "longest": scan.longest}
     defects = [
-        f"{name}: {PAIRS_FILE} has {count} {what}, but the receipt {getattr(facts, what)}"
+        f"{name}: {PAIRS_FILE} has {count} {what}, but the receipt has {getattr(facts, what)}"
         for what, count in counts.items()
         if count != getattr(facts, what)
     ]
     if (ledger.documents, ledger.tokens) != (scan.rows, scan.counts["tokens"]):
-        defects.append(f"{name}: the ledger has {ledger.documents} pairs and {ledger.tokens} tokens")
+        defects.append(
+            f"{name}: the ledger has {ledger.documents} pairs and {ledger.tokens} tokens, but the file has "
+            f"{scan.rows} and {scan.counts['tokens']}"
+        )
     sizes = scan.groups
     if any(size != facts.row_group_size for size in sizes[:-1]) or not 0 < sizes[-1] <= facts.row_group_size:
         defects.append(f"{name}: row groups do not have the declared size of {facts.row_group_size}")
     return build_verdict(
         defects,
-        f"{count_of(scan.rows, 'row holds', 'rows hold')} {count_of(scan.counts['tokens'], 'token')}, as in the "
+        f"{count_of(scan.rows, 'row contains', 'rows contain')} {count_of(scan.counts['tokens'], 'token')}, as in the "
         "receipt.",
         REBUILD,
         facts={"pairs": scan.rows, "tokens": scan.counts["tokens"], "trained_tokens": scan.counts["trained_tokens"]},
@@ -468,10 +471,10 @@ PAIRS_CHECKS: tuple[Check[OpenedPairs], ...] = (
     FILES_INTACT,
     Check(
         "ledger_balances",
-        "The number of rows read equals pairs plus dropped rows (by reason), in total and per source file.",
+        "The count of rows read equals the pairs plus the rows dropped for each reason, in total and per source file.",
         ledger_balances,
     ),
-    Check("counts_match", "The numbers of rows and tokens match the receipt.", counts_match),
+    Check("counts_match", "The row and token counts match the receipt.", counts_match),
     Check(
         "rows_complete",
         "No prompt or answer is empty, and no pair is longer than `max_length`. Every mask has a 0 or 1 for "

@@ -523,8 +523,8 @@ def every_dataset_sampled(preview: Receipt, other_datasets: Iterable[str] = ()) 
     zero.sort(key=lambda source: source.name not in faults)
     sentences = [
         faults.get(source.name)
-        or f"{source.name}: a share of {source.requested:.6f} "
-        f"is {count_of(source.samples, 'sample')} of {count_of(source.tokens, 'token')}"
+        or f"{source.name}: a share of {source.requested:.6f} gives {count_of(source.samples, 'sample')}; the "
+        f"dataset has {count_of(source.tokens, 'token')}"
         for source in zero
     ]
     return build_verdict(

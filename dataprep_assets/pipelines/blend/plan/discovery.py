@@ -339,7 +339,8 @@ def _narrow_files(files: Sequence[SourceFile], dataset: BlendDataset, place: Sou
         if remaining and not matching_files:
             examples = ", ".join(file.relpath for file in remaining[:5])
             raise SourceError(
-                f"{dataset.name}.{key}: no file in {dataset.path} has {path_part!r} in its path. Found: {examples}"
+                f"{dataset.name}.{key}: no file in {dataset.path} has {path_part!r} in its path. Found: {examples}. "
+                f"Correct `{key}`"
             )
         remaining = matching_files
     if not remaining:

@@ -113,7 +113,9 @@ def _apply_step(record: Record, step: TransformStep, location: str) -> Record | 
             raise
         raise _transform_error(location, step.name, error) from None
     if next_record is not None and not isinstance(next_record, dict):
-        raise BadRecordError(f"{location}: {step.name} returned a {type(next_record).__name__}, not a dict or None")
+        raise BadRecordError(
+            f"{location}: {step.name} returned a {type(next_record).__name__}, not a dict or None. Correct the function"
+        )
     return next_record
 
 

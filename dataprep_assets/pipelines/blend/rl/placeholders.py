@@ -33,7 +33,7 @@ class PlaceholderSource(DeclarationModel):
     path: str = Field(
         description="`hf://organization/name@<40-digit commit>`, or a file, folder or glob, relative to the YAML."
     )
-    split: str | None = Field(None, description="Only files that this value selects, as in `split` of a dataset.")
+    split: str | None = Field(None, description="Reads only files that this value selects, like `split` of a dataset.")
     kind: Literal["dapo", "skywork"] = Field(description="How the question and the template are combined.")
 
 

@@ -248,7 +248,8 @@ def round_trip(shard: OpenedRecords) -> Finding:
         defects.append(f"{ORIGINS} has {count_of(len(origins), 'row')}, but the receipt has {receipt_count}")
     if len({new_count, stored_count, receipt_count}) > 1:
         defects.append(
-            f"{count_of(stored_count, 'line')}, but the source gives {new_count} and the receipt has {receipt_count}"
+            f"has {count_of(stored_count, 'line')}, but the source gives {new_count} and the receipt has "
+            f"{receipt_count}"
         )
     if planned_shard.level == EVERY_DOCUMENT and not defects:  # at this level, also compare dropped rows
 
@@ -315,7 +316,8 @@ RL_JSONL_CHECKS: tuple[Check[OpenedRecords], ...] = (
     FILES_INTACT,
     Check(
         "ledger_balances",
-        "The number of rows read equals records plus dropped rows (by reason), in total and per source file.",
+        "The count of rows read equals the records plus the rows dropped for each reason, in total and per source "
+        "file.",
         ledger_balances,
     ),
     Check(

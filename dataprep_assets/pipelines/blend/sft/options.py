@@ -176,7 +176,7 @@ class SftOptions(ChatOptions):
         ),
     )
     too_long: Literal["truncate", "drop"] = Field(
-        "truncate", description="What happens to sequences longer than a packed row: `truncate` or `drop`."
+        "truncate", description="Action for sequences longer than a packed row: `truncate` or `drop`."
     )
     row_group_size: int = Field(1000, ge=1, description="Number of packed rows per Parquet row group.")
 

@@ -117,21 +117,20 @@ def counts_match(shard: OpenedShard) -> Finding:
     tokens, trained_tokens = scan.tokens, scan.trained
     counts = {"bins": scan.bins, "sequences": scan.sequences, "tokens": tokens, "trained_tokens": trained_tokens}
     defects = [
-        f"{name}: {PACKED} has {count} {fact}, but the receipt {getattr(facts, fact)}"
+        f"{name}: {PACKED} has {count} {fact}, but the receipt has {getattr(facts, fact)}"
         for fact, count in counts.items()
         if count != getattr(facts, fact)
     ]
     if ledger.tokens != tokens:
-        defects.append(f"{name}: {PACKED} has {count_of(tokens, 'token')}, but the ledger {ledger.tokens}")
+        defects.append(f"{name}: {PACKED} has {count_of(tokens, 'token')}, but the ledger has {ledger.tokens}")
     fill = tokens / (scan.bins * facts.pack_size) if scan.bins else 1.0
     # the receipt's value is rounded to six decimals
     if abs(fill - facts.fill) > 1e-6:
         defects.append(f"{name}: rows are filled to {fill:.6f}, but the receipt has {facts.fill}")
     return build_verdict(
         defects,
-        f"{count_of(scan.bins, 'row holds', 'rows hold')} {count_of(scan.sequences, 'sequence')}, "
-        f"{count_of(tokens, 'token')} of which {trained_tokens} are trained; fill "
-        f"{fill:.4f}.",
+        f"{count_of(scan.bins, 'row contains', 'rows contain')} {count_of(scan.sequences, 'sequence')} and "
+        f"{count_of(tokens, 'token')}, of which {trained_tokens} are trained. The rows are filled to {fill:.4f}.",
         REBUILD,
         facts={
             **counts,
@@ -154,7 +153,8 @@ def rows_valid(shard: OpenedShard) -> Finding:
     sizes, defects = scan.group_sizes, []
     if any(size != max_rows for size in sizes[:-1]) or not 0 < sizes[-1] <= max_rows:
         defects.append(
-            f"{shard.name}: row groups of {', '.join(map(str, sorted(set(sizes))))} rows, but {max_rows} are declared"
+            f"{shard.name}: has row groups of {', '.join(map(str, sorted(set(sizes))))} rows, but {max_rows} are "
+            "declared"
         )
     defects += [f"{shard.name}: {PACKED}: {defect}" for defect in scan.defects]
     return build_verdict(
@@ -529,21 +529,19 @@ PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
     FILES_INTACT,
     Check(
         "ledger_balances",
-        "The number of rows read equals conversations plus dropped rows (by reason), in total and per source file.",
+        "The count of rows read equals the conversations plus the rows dropped for each reason, in total and per "
+        "source file.",
         ledger_balances,
     ),
     Check(
         "counts_match",
-        (
-            "The numbers of rows, sequences, tokens and trained tokens, and the fill rate of the rows, match the "
-            "receipt."
-        ),
+        ("The row, sequence, token and trained-token counts, and the fill rate of the rows, match the receipt."),
         counts_match,
     ),
     Check(
         "rows_valid",
-        "In every row, sequence starts increase from 0, and the loss mask is 0 or 1, and 0 at the end of "
-        "each sequence. Every sequence has a trained token, unless configured otherwise.",
+        "In every row, the sequence starts increase from 0. The loss mask contains only 0 and 1, and is 0 at the end "
+        "of each sequence. Every sequence has a trained token, unless configured otherwise.",
         rows_valid,
     ),
     Check("ids_in_vocabulary", "Every token id in the file is below `len(tokenizer)`.", ids_in_vocabulary),

@@ -177,7 +177,9 @@ def _sequence_differences(blocks: Iterator[LabeledTokens], store: ArtifactStore,
         else:
             yield f"{split.split}: sequence {number} differs from the run's: {part}"
     elif in_loss != split.total("trained_tokens"):
-        yield f"{split.split}: {count_of(in_loss, 'trained token')}, but the run has {split.total('trained_tokens')}"
+        yield (
+            f"{split.split}: has {count_of(in_loss, 'trained token')}, but the run has {split.total('trained_tokens')}"
+        )
 
 
 def _packed_sequences(store: ArtifactStore, split: PackedSplit) -> Iterator[LabeledTokens]:

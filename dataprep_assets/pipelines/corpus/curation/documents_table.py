@@ -385,8 +385,8 @@ _CHECKS: tuple[Check[_OpenedDocuments], ...] = (
     FILES_INTACT,
     Check(
         "sums_match_ledger",
-        "For each file, the numbers of rows, documents, tokens and dropped rows match the shard's ledger. "
-        "The kept rows match the stream's documents and ids.",
+        "For each file, the row, document, token and dropped-row counts match the shard's ledger. The kept rows "
+        "match the stream's documents and ids.",
         _sums_equal_ledger,
     ),
     Check(

@@ -287,7 +287,9 @@ def read_shard_batches(
                 yield batch.take(positions)
             start = stop
     if drawn_rows is not None and start != drawn_rows.of:
-        raise IntegrityError(f"the source has {count_of(start, 'row')}, but the receipt {drawn_rows.of:,}. {REBUILD}")
+        raise IntegrityError(
+            f"the source has {count_of(start, 'row')}, but the receipt has {drawn_rows.of:,}. {REBUILD}"
+        )
 
 
 def read_part_batches(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:

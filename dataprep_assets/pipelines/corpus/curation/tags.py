@@ -105,7 +105,10 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
             end = (rank, int(numbers[-1]))
         rows, bad_count = rows + piece.num_rows, bad_count + piece.num_rows - piece["bad"].null_count
     if (rows, bad_count) != (facts.rows, facts.bad):
-        yield f"has {count_of(rows, 'row')}, {bad_count:,} rejected; the receipt has {facts.rows:,} and {facts.bad:,}"
+        yield (
+            f"has {count_of(rows, 'row')}, {bad_count:,} of them rejected, but the receipt has {facts.rows:,} and "
+            f"{facts.bad:,}"
+        )
 
 
 def _rebuild_matches(tags: OpenedTags) -> Finding:

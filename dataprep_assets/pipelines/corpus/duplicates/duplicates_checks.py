@@ -166,8 +166,8 @@ def _splits_disjoint(duplicates: OpenedDuplicates) -> Finding:
     return build_verdict(
         defects,
         f"No kept document in one of {count_of(len(corpus.splits), 'split')} is a near-duplicate of one in another.",
-        "Remove them from a split, or declare `duplicates.across_splits: drop`, which drops them from the split "
-        "that is declared first",
+        "Remove the near-duplicates from one split, or declare `duplicates.across_splits: drop`, which drops them "
+        "from the split that is declared first",
         facts={"pairs": len(pairs)},
         table=[] if corpus.sensitive else pairs[:SHOWN],
     )

@@ -92,7 +92,8 @@ def read_whole(store: ArtifactStore, artifact: Artifact, read_file: Callable[[Pa
 def replaced_error(store: ArtifactStore, artifact: Artifact) -> IntegrityError:
     """Return the error for an artifact that other runs keep replacing."""
     return IntegrityError(
-        f"{store.location(artifact)}: replaced repeatedly by other runs. Wait until they have ended, then run again"
+        f"{store.location(artifact)}: replaced repeatedly by other runs. Wait until they have ended, then run the "
+        "dataset again"
     )
 
 

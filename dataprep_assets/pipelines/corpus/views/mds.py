@@ -54,7 +54,7 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
         if samples * length + left_out != split.token_count or left_out >= length:
             yield (
                 f"{directory / split.split}: {count_of(samples, 'sample')} of {length} and "
-                f"{count_of(left_out, 'token')} left out are not {count_of(split.token_count, 'token')}"
+                f"{count_of(left_out, 'token')} left out do not add up to {count_of(split.token_count, 'token')}"
             )
 
 

@@ -158,7 +158,10 @@ def _find_differences(
 ) -> Iterator[str]:
     for name, column in rebuilt_columns.items():
         if column.shape != stored_columns[name].shape:
-            yield f"column {name} has {count_of(len(column), 'row')}, but {PACKED_COHORTS} {len(stored_columns[name])}"
+            yield (
+                f"column {name} has {count_of(len(column), 'row')}, but {PACKED_COHORTS} has "
+                f"{len(stored_columns[name])}"
+            )
         elif (is_wrong := (column != stored_columns[name]).any(axis=1)).any():
             yield f"row {int(is_wrong.argmax())}, column {name}: differs from {PACKED_COHORTS}"
 
@@ -217,12 +220,13 @@ def _wrong_counts(shards: CohortShards) -> Iterator[str]:
             # compare shard by shard, because errors of several shards could cancel out in a sum
             if (rows, size) != (length, expected_size):
                 yield (
-                    f"{name}: {count_of(rows, 'record')} of {count_of(size, 'byte')}, but the receipt lists {length} "
-                    f"of {expected_size}"
+                    f"{name}: has {count_of(rows, 'record')} of {count_of(size, 'byte')}, but the receipt lists "
+                    f"{length} of {expected_size}"
                 )
             if rows > limit or not rows or (rows < limit and number < last_number):
                 yield (
-                    f"{name}: {count_of(rows, 'row')}, but {limit} are declared, and only the last shard may have fewer"
+                    f"{name}: has {count_of(rows, 'row')}, but {limit} are declared, and only the last shard may have "
+                    "fewer"
                 )
 
 
@@ -242,7 +246,7 @@ def matches_packed_rows(shards: CohortShards) -> Finding:
         defects.append(f"the rows in the receipt and in the receipt of {PACKED_COHORTS} differ")
     return build_verdict(
         (f"{describe_artifact(shards.receipt)}: {defect}" for defect in defects),
-        f"{count_of(rows, 'row')}, all equal.",
+        f"{count_of(rows, 'row')}, all equal to the packed rows.",
         _REBUILD,
         facts={"rows": rows},
     )
@@ -252,9 +256,9 @@ SHARD_CHECKS: tuple[Check[CohortShards], ...] = (
     FILES_INTACT,
     Check(
         "records_intact",
-        "Every split has shards 1 to N, named after the cohort. Every record has correct checksums and the "
-        "declared columns. Every shard has the number of records in the receipt; every shard but the last "
-        "also has the declared number.",
+        "Every split has shards 1 to N, named after the cohort. Every record has correct checksums and the declared "
+        "columns. Every shard has the record count in the receipt, and every shard except the last has the declared "
+        "record count.",
         records_intact,
         version=2,
     ),

@@ -238,7 +238,8 @@ class _Writer:
         )
         if tokens.in_rows != tokens.balance or min(repeated, overlap) < 0:
             raise IntegrityError(
-                f"{self._month}: split {name}: the token counts do not balance: {tokens.to_json()}. This is a bug"
+                f"{self._month}: split {name}: the token counts do not balance: {tokens.to_json()}. This is a bug. "
+                "Report it"
             )
         return tokens
 

@@ -133,7 +133,7 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
         all_digests = np.concatenate([of_month[month] for month in months])
         repeated_count = int(np.count_nonzero(np.unique(all_digests, return_counts=True)[1] > 1))
         raise IntegrityError(
-            f"{notes.dataset}: {count_of(repeated_count, 'patient is', 'patients are')} in several cohorts, among "
+            f"{notes.dataset}: {count_of(repeated_count, 'patient is', 'patients are')} in several cohorts, including "
             f"{join_first(months, 8)}. Nothing was packed. Correct the source, or declare `duplicate_patients: allow`"
         )
 

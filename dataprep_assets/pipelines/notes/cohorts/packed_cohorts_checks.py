@@ -108,17 +108,14 @@ def _digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]:
             yield f"{path.patients}: {count_of(count, 'retracted patient is', 'retracted patients are')} in the rows"
     # a patient who was removed from the list must be restored
     if stray_count := len(cohort.left_out - cohort.retracted):
-        yield (
-            f"{RETRACTED_PATIENTS}: notes of {count_of(stray_count, 'patient was', 'patients were')} left out who are "
-            "no longer on the list"
-        )
+        yield f"{RETRACTED_PATIENTS}: left out the notes of {count_of(stray_count, 'patient')} no longer on the list"
     if stray_count := len(cohort.retracted_notes - cohort.retracted):
-        stray_text = count_of(stray_count, "note was", "notes were")
-        yield f"{RETRACTED_NOTES}: {stray_text} left out that are no longer on the list"
+        yield f"{RETRACTED_NOTES}: left out {count_of(stray_count, 'note')} no longer on the list"
     if bool(cohort.left_out or cohort.retracted_notes) != bool(drop_count):
         yield (
             f"{RETRACTED_PATIENTS} has {count_of(len(cohort.left_out), 'patient')} and {RETRACTED_NOTES} "
-            f"{count_of(len(cohort.retracted_notes), 'note')}, but the ledger {count_of(drop_count, 'note')} left out"
+            f"{count_of(len(cohort.retracted_notes), 'note')}, but the ledger has "
+            f"{count_of(drop_count, 'left-out note')}"
         )
 
 
@@ -278,25 +275,25 @@ def note_counts_match(cohort: OpenedCohort) -> Finding:
         "patients without notes": (source.patients_without_notes, cohort.facts.patients_without_notes),
     }
     defects = [
-        f"{location}: the source has {what} {a}, but the receipt {b}" for what, (a, b) in counts.items() if a != b
+        f"{location}: {what}: the source has {a}, but the receipt has {b}" for what, (a, b) in counts.items() if a != b
     ]
     drops = {r: n for r, n in ledger.dropped.items() if r not in ("header_too_long", RETRACTED)}
     if source.dropped != drops:
-        defects.append(f"{location}: the source has drops {dict(source.dropped)}, but the receipt {drops}")
+        defects.append(f"{location}: dropped notes: the source has {dict(source.dropped)}, but the receipt has {drops}")
     digests = _read_digests(cohort)
     strangers = len(digests - source.digests)
     # a patient whose notes have no room is in the source, but in no row
     if strangers or (not late and len(digests) != len(source.digests)):
         defects.append(
-            f"{location}: {count_of(len(digests), 'patient is', 'patients are')} in the rows, {len(source.digests)} in "
-            f"the source have notes, and {strangers} are only in the rows"
+            f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has {len(source.digests)} "
+            f"with notes. Only in the rows: {strangers}"
         )
     missing = source.dropped.get("missing_metadata", 0)
     return build_verdict(
         defects,
         f"{count_of(source.notes, 'note')} of {count_of(source.patients, 'patient')}, {source.headers} with a "
         f"header, {missing} dropped because of a missing field"
-        + (f", {retracted_count} because they are removed." if retracted_count else "."),
+        + (f", {retracted_count} because they are on the retraction list." if retracted_count else "."),
         f"The source or the key changed since packing. {REBUILD}",
         facts={
             "notes": source.notes,
@@ -388,12 +385,12 @@ def ledger_balances(cohort: OpenedCohort) -> Finding:
     defects = []
     if in_splits != ledger.documents:
         defects.append(
-            f"{describe_artifact(receipt)}: its splits have {count_of(in_splits, 'note')}, but its ledger "
+            f"{describe_artifact(receipt)}: its splits have {count_of(in_splits, 'note')}, but its ledger has "
             f"{ledger.documents}"
         )
     if dict(quarantined) != defective:
         defects.append(
-            f"{describe_artifact(receipt)}: {QUARANTINE} has {dict(quarantined)}, but the ledger {defective}"
+            f"{describe_artifact(receipt)}: {QUARANTINE} has {dict(quarantined)}, but the ledger has {defective}"
         )
     return build_verdict(
         defects,
@@ -431,7 +428,7 @@ def patients_in_their_split(cohort: OpenedCohort) -> Finding:
             defects.append(f"{path.patients}: its digests are not sorted, or one occurs twice")
         if len(digests) != cohort.splits[name].patients:
             defects.append(
-                f"{path.patients}: {count_of(len(digests), 'patient')}, but the receipt lists "
+                f"{path.patients}: has {count_of(len(digests), 'patient')}, but the receipt lists "
                 f"{cohort.splits[name].patients}"
             )
         if stray_count := sum(split_of(digest, shares) != index for digest in digests):
@@ -475,8 +472,8 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     Check(
         "ledger_balances",
         (
-            "The number of notes read equals notes kept plus notes dropped, by reason. Every defective note is "
-            "listed in quarantine."
+            "The count of notes read equals the notes kept plus the notes dropped for each reason. Every defective "
+            "note is listed in quarantine."
         ),
         ledger_balances,
     ),
@@ -498,7 +495,7 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     ),
     Check(
         "tokens_conserved",
-        "The rows contain the notes' tokens, without truncated tokens but with repeated headers and overlaps.",
+        "The rows contain exactly the notes' tokens, minus truncated tokens, plus repeated headers and overlaps.",
         tokens_conserved,
     ),
     Check(
@@ -515,7 +512,7 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
     Check(
         "note_counts_match",
         (
-            "Reading the source again gives the receipt's numbers of notes, dropped notes by reason, headers and "
+            "Reading the source again gives the counts in the receipt: notes, dropped notes by reason, headers and "
             "patients."
         ),
         note_counts_match,

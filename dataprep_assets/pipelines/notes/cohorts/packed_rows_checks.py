@@ -61,7 +61,9 @@ def rows_valid(cohort: OpenedCohort) -> Finding:
     for name, scan in cohort.scans.items():
         path = packed_paths(cohort.notes, cohort.month)[name].jsonl
         if cohort.shape.row_length != cohort.notes.capacity or cohort.shape.columns != cohort.notes.columns:
-            defects.append(f"{path}: rows of {cohort.shape.row_length}, but {cohort.notes.capacity} are declared")
+            defects.append(
+                f"{path}: has rows of {cohort.shape.row_length} tokens, but {cohort.notes.capacity} are declared"
+            )
         if cohort.shape.pad_id != pad_id:
             defects.append(f"{path}: rows are padded with {cohort.shape.pad_id}, but the declared pad is {pad_id}")
         for line, columns in cohort.lines[name].columns.items():
@@ -69,13 +71,13 @@ def rows_valid(cohort: OpenedCohort) -> Finding:
             if cohort.notes.layout == "unpacked" and columns.keys() == {TOKENS}:
                 row_tokens, line_tokens = int(scan.used[line]), columns[TOKENS].size
                 defects += [
-                    f"{path}: line {line + 1}: {count_of(line_tokens, 'token')}, but its row has {row_tokens}"
+                    f"{path}: line {line + 1}: has {count_of(line_tokens, 'token')}, but its row has {row_tokens}"
                 ] * (line_tokens != row_tokens)
             defects += [f"{path}: line {line + 1}: {d}" for d in _find_invalid_rows(cohort, columns)]
     return build_verdict(
         defects,
         f"{count_of(sum(len(s.used) for s in cohort.scans.values()), 'row')} fit; "
-        f"{count_of(row_count, 'JSON line satisfies', 'JSON lines satisfy')} every invariant.",
+        f"{count_of(row_count, 'JSON line is', 'JSON lines are')} valid.",
         REBUILD,
         facts={"rows": sum(len(s.used) for s in cohort.scans.values()), "lines_examined": row_count},
     )
@@ -106,8 +108,8 @@ def jsonl_matches_rows(cohort: OpenedCohort) -> Finding:
         total += lines
         if not lines == len(file) == cohort.splits[name].rows:
             defects.append(
-                f"{path.jsonl}: {count_of(lines, 'line')} for {count_of(len(file), 'columnar row')}, but the receipt "
-                f"lists {cohort.splits[name].rows}"
+                f"{path.jsonl}: has {count_of(lines, 'line')} for {count_of(len(file), 'columnar row')}, but the "
+                f"receipt lists {cohort.splits[name].rows}"
             )
         for line, columns in samples.columns.items():
             compared_lines += 1
@@ -169,8 +171,8 @@ def labels_within_notes(cohort: OpenedCohort) -> Finding:
             passed=False,
             warning=True,
             facts=facts,
-            summary=f"{location}: {crossing}. The declaration requests this; with `rows: notes`, or a different "
-            "packing.algorithm, no labels would.",
+            summary=f"{location}: {crossing}. The declaration requests this. To avoid it, set `rows: notes`, or a "
+            "different `packing.algorithm`.",
         )
     defects = [f"{location}: {padding} of {labels} labels are padding"] if padding else []
     defects += [f"{location}: {across} of {labels} labels cross from one note into the next"] if across else []
@@ -206,12 +208,12 @@ def ids_in_vocabulary(cohort: OpenedCohort) -> Finding:
     defects = []
     if low is not None and high is not None and (low < 0 or high >= size):
         defects.append(
-            f"{describe_artifact(cohort.receipt)}: ids are {low} to {high}, but {cohort.bundle.name} has {size}"
+            f"{describe_artifact(cohort.receipt)}: ids are {low} to {high}, but {cohort.bundle.name} has {size} tokens"
         )
     if (low, high) != (ledger.min_id, ledger.max_id):
         defects.append(
-            f"{describe_artifact(cohort.receipt)}: ids are {low} to {high}, but {ledger.min_id} to {ledger.max_id} "
-            "in the ledger"
+            f"{describe_artifact(cohort.receipt)}: ids are {low} to {high}, but the ledger has {ledger.min_id} to "
+            f"{ledger.max_id}"
         )
     if pads and not cohort.notes.pad_may_occur:
         defects.append(
@@ -237,7 +239,7 @@ def tokens_conserved(cohort: OpenedCohort) -> Finding:
         location = f"{describe_artifact(cohort.receipt)}: split {name}"
         if tokens.balance != tokens.in_rows:
             defects.append(
-                f"{location}: its notes have {count_of(tokens.balance, 'token')}, but its rows {tokens.in_rows}"
+                f"{location}: its notes have {count_of(tokens.balance, 'token')}, but its rows have {tokens.in_rows}"
             )
         positions = _count_positions(cohort, scan)
         counts = {
@@ -254,8 +256,8 @@ def tokens_conserved(cohort: OpenedCohort) -> Finding:
     in_rows, ledger = sum(scan.tokens for scan in cohort.scans.values()), require_ledger(cohort.receipt)
     if in_rows != ledger.tokens:
         defects.append(
-            f"{describe_artifact(cohort.receipt)}: {count_of(in_rows, 'token')} in its rows, but {ledger.tokens} "
-            "in its ledger"
+            f"{describe_artifact(cohort.receipt)}: its rows have {count_of(in_rows, 'token')}, but its ledger has "
+            f"{ledger.tokens}"
         )
     return build_verdict(
         defects, f"{count_of(in_rows, 'token')}, none lost or added.", REBUILD, facts={"tokens": in_rows}, table=table
@@ -278,8 +280,8 @@ def separators_match_notes(cohort: OpenedCohort) -> Finding:
     if not ledger.literal_separators:
         if separators != ledger.separators:
             defects.append(
-                f"{location}: {count_of(separators, 'separator')} in its rows, but "
-                f"{count_of(ledger.separators, 'note has', 'notes have')} their end there"
+                f"{location}: its rows have {count_of(separators, 'separator')}, but "
+                f"{count_of(ledger.separators, 'note ends', 'notes end')} there"
             )
         if inner:
             defects.append(

@@ -57,8 +57,8 @@ def read_with_tfds(directory: Path, dataset: str, version: str, format: FileForm
             passed=False,
             warning=True,
             facts={"rows_read": 0},
-            summary=f"Not run: {' and '.join(missing)} cannot be imported. Install dataprep-assets[tfds] and execute "
-            "this check again; it reads and writes nothing else.",
+            summary=f"Not run: {' and '.join(missing)} cannot be imported. Install dataprep-assets[tfds], then "
+            "execute only this check again.",
         )
     with WorkerPool(1, _QUIET) as pool:
         pool.submit(Task(TaskId("", "readable_by_tfds"), _compare_directory, (directory, dataset, version, format)))
@@ -189,7 +189,7 @@ def _read_stored_rows(
 
 
 REBUILD = "Rebuild the directory"
-REBUILD_SOURCES = "Rebuild its sources and then the directory"
+REBUILD_SOURCES = "Rebuild the directory's sources, then the directory"
 
 
 @dataclass(frozen=True)

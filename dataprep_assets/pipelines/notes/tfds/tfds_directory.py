@@ -232,8 +232,8 @@ def build_tfds_directory(
         in_shards = sum(m.receipt.ledger.documents for m in months if m.receipt.ledger is not None)
         if rows != in_shards:
             raise IntegrityError(
-                f"{notes.dataset}: the directory has {count_of(rows, 'row')}, but its shards have {in_shards}. This is "
-                "a bug"
+                f"{notes.dataset}: the directory has {count_of(rows, 'row')}, but its shards have {in_shards}. This "
+                "is a bug. Report it"
             )
         return WrittenFiles(
             inputs={m.month: m.receipt.content for m in months} | {"tokenizer": months[0].receipt.inputs["tokenizer"]},
@@ -306,7 +306,7 @@ def _count_patients(notes: NotesDeclaration, store: ArtifactStore, months: Seque
             month.month for month, digests in zip(months, of_month, strict=True) if np.isin(digests, repeated).any()
         ]
         raise IntegrityError(
-            f"{notes.dataset}: {count_of(repeated.size, 'patient is', 'patients are')} in several cohorts, among "
+            f"{notes.dataset}: {count_of(repeated.size, 'patient is', 'patients are')} in several cohorts, including "
             f"{join_first(among, 8)}. Correct the source, or declare `duplicate_patients: allow`"
         )
     return int(distinct.size), int(repeated.size)
@@ -376,7 +376,7 @@ def patients_disjoint(opened_notes: OpenedNotes) -> Finding:
                 m for m, d in zip(notes.months.expected_keys, of_months, strict=True) if np.isin(d, repeated).any()
             ]
             defects.append(
-                f"{split}: {count_of(repeat_count, 'patient is', 'patients are')} in several cohorts, among "
+                f"{split}: {count_of(repeat_count, 'patient is', 'patients are')} in several cohorts, including "
                 f"{join_first(months, 8)}"
             )
     _, counts = np.unique(np.concatenate(in_splits), return_counts=True)

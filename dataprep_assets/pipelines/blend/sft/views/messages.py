@@ -82,7 +82,9 @@ def _compare_split(subject: OpenedView[PackedSplit], split: PackedSplit) -> Iter
         count = 0
         for used, row in zip_longest(conversations.read(shard.partition), message_rows.read_parquet(directory / name)):
             if used is None or row is None:
-                yield f"{name}: has {'more' if used is None else 'fewer'} conversations than its shard's {count}"
+                yield (
+                    f"{name}: has {'more' if used is None else 'fewer'} conversations than its shard, which has {count}"
+                )
                 return
             for file, view_row in ((name, row), (message_rows.lines_name(split.split), next(lines, None))):
                 difference = "the conversation" if view_row is None else _find_difference(used, view_row)
@@ -91,7 +93,7 @@ def _compare_split(subject: OpenedView[PackedSplit], split: PackedSplit) -> Iter
                     return
             count += 1
         if count != shard.facts.conversations:
-            yield f"{name}: {count} conversations, but the shard has {shard.facts.conversations}"
+            yield f"{name}: has {count} conversations, but the shard has {shard.facts.conversations}"
     if next(lines, None) is not None:
         yield f"{message_rows.lines_name(split.split)}: has more conversations than the run"
 
