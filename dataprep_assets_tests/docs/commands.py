@@ -23,7 +23,7 @@ This page is generated from the commands. Do not edit it: run `make docs-referen
 `dataprep` without a command lists the project's datasets and suggests the next command. `dataprep COMMAND --help` \
 shows the help of one command.
 
-| command | |
+| command | purpose |
 |---|---|
 """
 _GUIDES = {
@@ -62,7 +62,7 @@ Errors are printed on standard error, one line each. `--verbose` adds the traceb
 ## Which project
 
 A project is a folder whose `pyproject.toml` has `[tool.dg.project]`, or whose `dg.toml` has `[project]`. A command \
-uses the first of:
+uses the first project that it finds in this order:
 
 1. `dataprep --project DIR COMMAND`
 2. `DATAPREP_PROJECT`
@@ -72,9 +72,9 @@ An error in a `defs.yaml` is reported with file, line and key. The other dataset
 
 ## Parts of a run
 
-`dataprep run NAME` builds a whole dataset. With the options below, it builds a part of the dataset, and first the \
+`dataprep run NAME` builds a whole dataset. The options below select a part of the dataset. The run first builds the \
 artifacts that the part needs, such as the manifest.
-Afterwards, run the command without these options, to combine the parts.
+To combine the parts afterwards, run the command without these options.
 
 | option | partitions |
 |---|---|
@@ -124,7 +124,7 @@ Every command first loads the project's `.env`, whose values override the shell'
 artifacts are stored](storage.md) |
 | `DATAPREP_CACHE`, `DATAPREP_CACHE_BYTES` | folder and maximum size of [local copies of a bucket](storage.md) |
 | `DATAPREP_WORKERS` | number of worker processes, for all datasets. Default: one per core; small runs (up to 16 \
-shards and 32 MiB, not sensitive) start none |
+shards and 32 MiB, not sensitive) start no worker processes |
 | `DATAPREP_ENGINE` | `processes` (default) or `ray`, for corpora, releases, notes and blends. `RAY_ADDRESS` \
 selects the Ray cluster |
 | `DATAPREP_MEMORY_BYTES` | maximum memory of each process that reads sources. Default: 4 GiB |
@@ -163,7 +163,7 @@ def _section(name: str, command: Any) -> Iterator[str]:
 
 
 def _table(parameters: list[Any], heading: str) -> Iterator[str]:
-    yield from (f"| {heading} | |", "|---|---|")
+    yield from (f"| {heading} | meaning |", "|---|---|")
     for parameter in parameters:
         if parameter.hidden:
             continue

@@ -39,7 +39,7 @@ attributes:                                        # its keys: see below, and th
 In the column *default*, "required" means that you must set the key, and "none" that it is not set.
 Paths are relative to the folder of the `defs.yaml`. An unknown key is an error.
 
-| component | |
+| component | purpose |
 |---|---|
 """
 _COMPONENT = """\
@@ -51,7 +51,7 @@ This page is generated from the component's model. Do not edit it: run `make doc
 
 ## Artifacts
 
-| artifact | |
+| artifact | content |
 |---|---|
 {artifacts}
 

@@ -39,10 +39,10 @@ _HEAD = """# Atlas of chat templates
 `stage: sft` handles each kind of turn with the templates of {source} as follows:
 
 - ✓: all texts of the row are rendered, and exactly the answers are in the loss.
-- part: only a part of the row is used. The end of a run lists the rest.
-- A name: rows of this kind are rejected as `lost_in_template: <name>`, or by the template itself (`refused`).
+- part: only a part of the row is used. The end of a run lists the omitted parts.
+- Any other word: the row is rejected as `lost_in_template: <word>`, or by the template itself (`refused`).
 
-A template for training (`*_training`) has `{{% generation %}}`. Templates with the same outcomes share a line.
+A template for training (`*_training`) has `{{% generation %}}`. Templates with the same results share a row.
 
 """
 
@@ -74,7 +74,12 @@ def page_of(
                 and one.cells[kind].sequences
             ):
                 texts.append(f"| {name} | {kind} | {_marked(one.cells[kind])} |")
-    own = ["## Templates of this project", "", "Each is written for the tests, in the style of a family.", ""]
+    own = [
+        "## Templates of this project",
+        "",
+        "Each template was written for the tests, in the style of a model family.",
+        "",
+    ]
     parts = (*table_of(readings, renderers), "", *texts, "", *own, *table_of(own_readings, {}))
     return _HEAD.format(source=source) + "\n".join(parts) + "\n"
 
