@@ -288,8 +288,8 @@ def _check_values(tagger: Tagger, name: str, values: list[Any], batch: DocumentB
         index, reason = wrong_value
         description = "" if sensitive else f" {values[index]!r:.60}"
         raise TaggingError(
-            f"{batch.label}: row {batch.find_row(index)}: tagger {tagger.name!r}: {name}{description} is {reason}. Return "
-            "values of the declared type"
+            f"{batch.label}: row {batch.find_row(index)}: tagger {tagger.name!r}: {name}{description} is {reason}. "
+            "Return values of the declared type"
         )
     return values
 

@@ -1,7 +1,7 @@
 """Tracing of rows of shards that have views: conversations, preference pairs and RL records.
 
-A trace begins at a row of a shard, at a row of a view, at a row of a source file, or at a row's id. The tracer of shards
-differ of how they how a row, its tokens and its locations are read.
+A trace begins at a row of a shard, a view or a source file, or at the id of a row. The tracer of each stage defines how
+a row, its tokens and its locations are read.
 
 Entry points: `TracedShard`, `ShardTracer`.
 """

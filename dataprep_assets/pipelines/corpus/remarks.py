@@ -118,7 +118,7 @@ def _check_libraries(corpus: CorpusDeclaration) -> Iterator[Remark]:
             yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
         else:
             if index == len(corpus.tag):  # the benchmark tagger follows the taggers of `tag`
-                from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import benchmark_remarks
+                from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import find_benchmark_remarks
 
                 yield from find_benchmark_remarks(corpus)
         if (sentence := tagger.explain_missing()) is not None:

@@ -330,7 +330,8 @@ def _write_gpt(staged: Path, blend: TrainBlend, number: int, samples: SourceSamp
     dtype = choose_shuffle_dtype(2 * min_samples + samples.window_rows)
     # write the order first, because `list_order` collects the samples that are not windows, which `list_rows` yields
     write_array(staged / f"{base}shuffle_index.npy", list_order(), dtype)
-    write_array(staged / f"{base}sample_index.npy", list_rows(), choose_sample_dtype(len(samples.ends), longest), columns=2)
+    sample_dtype = choose_sample_dtype(len(samples.ends), longest)
+    write_array(staged / f"{base}sample_index.npy", list_rows(), sample_dtype, columns=2)
 
 
 def _write_blended(staged: Path, inputs: IndexInputs) -> None:
