@@ -300,7 +300,7 @@ def _replace_infinity(epochs: float) -> float:
 
 
 def _describe_row(blend: BlendDeclaration, row: Row) -> str:
-    counts = {kind: row[f"files_{kind}"] for kind in ("added", "removed", "changed")}
+    counts = {kind: int(row[f"files_{kind}"]) for kind in ("added", "removed", "changed")}
     files = ", ".join(f"{count_of(count, 'file')} {kind}" for kind, count in counts.items() if count)
     measure = "records" if blend.stage == "rl" else "tokens"
     planned_share, current_share = (

@@ -18,7 +18,7 @@ from dataprep_assets.errors import ConfigError, NotFoundError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.row_ids import RowIndex, blend_ids, describe_missing_id_key, has_index
+from dataprep_assets.pipelines.blend.row_ids import RowIndex, describe_missing_id_key, has_index, load_blend_ids
 from dataprep_assets.pipelines.blend.view import BlendView, ViewRows
 from dataprep_assets.stream.stream_tracer import find_quarantined
 from dataprep_assets.tokenization.document_ids import RowIds, hash_id
@@ -195,7 +195,7 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
 
     def _find_by_id(self, query: TraceQuery, row_id: str | int) -> list[tuple[S, int]]:
         """Return every row with a declared id. Raises NotFoundError if no shard has one."""
-        ids = blend_ids(self._blend)
+        ids = load_blend_ids(self._blend)
         if ids is None:
             raise ConfigError(f"trace: {describe_missing_id_key(self._blend)}, or use `file` and `row`")
         if ids.id_field is None:
@@ -209,9 +209,9 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
                     f"trace: {shard.partition} was built with a different `id_field` or key. Run {self._blend.dataset}"
                 )
             index = RowIndex(shard.handle.receipt, shard.handle.read)
-            for line in index.lines_with(wanted_hash):
-                file, row = index.place_of(int(line))
-                found_rows = [(shard, number) for number in self._rows_of_source(shard, file, row)]
+            for line in index.find_lines(wanted_hash):
+                file, row = index.locate_row(int(line))
+                found_rows = [(shard, number) for number in self._select_source_rows(shard, file, row)]
                 rows += found_rows
                 if not found_rows:
                     absences.append(f"row {row} of {file}: {self._describe_absence([shard], file, row)}")

@@ -244,9 +244,9 @@ class Corpus(Dataset):
         rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu >= _MIN_RATE_SECONDS else ""
         lines.append(describe_engine_line(corpus, store) + rate)
         if corpus.decontaminate is not None:
-            from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
+            from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_coverage
 
-            lines += coverage_lines(corpus, store)
+            lines += describe_coverage(corpus, store)
         return [*lines, *describe_literals(total, corpus.document.special_tokens)]
 
     def describe_trainers(self, store: ArtifactStore) -> list[str]:
