@@ -25,13 +25,13 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.artifact.view import (
     REBUILD_VIEW,
+    StagedView,
     View,
     catch_errors,
     layout_valid,
     load_view,
     view_recipe,
 )
-from dataprep_assets.engine.artifact.view import StagedView
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, build_verdict, describe_artifact
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
