@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dataprep_assets.formats.labeled_tokens import LabeledTokens, find_first_difference
+from dataprep_assets.formats.conversations.labeled_tokens import LabeledTokens, find_first_difference
 
 SEQUENCES = [([1, 2, 3], [-100, 2, 3]), ([4], [-100]), ([5, 6], [-100, 6]), ([7, 8, 9, 10], [-100, 8, -100, 10])]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import sft_rows
+from dataprep_assets.formats.conversations import sft_rows
 from dataprep_assets.formats.packed_rows import PackedRowBlock
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets_tests.messages import raises

@@ -37,8 +37,8 @@ from dataprep_assets.engine.checks.check import (
 )
 from dataprep_assets.errors import SourceError, TransferError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
+from dataprep_assets.formats.conversations.preference_rows import read_preferences
 from dataprep_assets.formats.packed_rows import open_packed_file
-from dataprep_assets.formats.preference_rows import read_preferences
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, find_damage
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage

@@ -18,8 +18,8 @@ from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
 from dataprep_assets.pipelines.blend.pairs.pairs_tracer import PairsTracer
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
+from dataprep_assets.pipelines.blend.removal.row_ids import load_blend_ids
 from dataprep_assets.pipelines.blend.rl.record_tracer import RecordTracer
-from dataprep_assets.pipelines.blend.row_ids import load_blend_ids
 from dataprep_assets.pipelines.blend.sft.chat_tracer import ChatTracer
 from dataprep_assets.pipelines.blend.shard_tracer import ShardTracer
 from dataprep_assets.sources.readers.records import RecordFields

@@ -24,7 +24,8 @@ from dataprep_assets.engine.yaml.mistakes import Keys
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.pool import choose_worker_count
-from dataprep_assets.formats import packed_rows, preference_rows
+from dataprep_assets.formats import packed_rows
+from dataprep_assets.formats.conversations import preference_rows
 from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
@@ -41,7 +42,7 @@ from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snap
 from dataprep_assets.pipelines.blend.plan.discovery import open_place
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
-from dataprep_assets.pipelines.blend.retract import retract_rows
+from dataprep_assets.pipelines.blend.removal.retract import retract_rows
 from dataprep_assets.pipelines.blend.rl_manifest import build_rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
 from dataprep_assets.pipelines.blend.sft.packed_sft import (

@@ -403,7 +403,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         return blend
 
     def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        from dataprep_assets.pipelines.blend.retracted_left import find_retracted_blend_artifacts
+        from dataprep_assets.pipelines.blend.removal.retracted_left import find_retracted_blend_artifacts
 
         return find_retracted_blend_artifacts(self, store, unplanned)
 

@@ -18,7 +18,7 @@ from dataprep_assets.errors import ConfigError, NotFoundError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.row_ids import RowIndex, describe_missing_id_key, has_index, load_blend_ids
+from dataprep_assets.pipelines.blend.removal.row_ids import RowIndex, describe_missing_id_key, has_index, load_blend_ids
 from dataprep_assets.pipelines.blend.view import BlendView, ViewRows
 from dataprep_assets.stream.stream_tracer import find_quarantined
 from dataprep_assets.tokenization.document_ids import RowIds, hash_id

@@ -3,7 +3,7 @@
 from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.row_ids import load_blend_ids
+from dataprep_assets.pipelines.blend.removal.row_ids import load_blend_ids
 from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle

@@ -10,8 +10,8 @@ import numpy as np
 from dataprep_assets.engine.checks.check import NO_RETRACTED, Finding
 from dataprep_assets.engine.staleness.status import prune_retracted
 from dataprep_assets.engine.trace.retraction import RetractionResult
+from dataprep_assets.formats.conversations.preference_rows import read_preferences
 from dataprep_assets.formats.packed_rows import open_packed_file
-from dataprep_assets.formats.preference_rows import read_preferences
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.dataset import Blend

@@ -12,7 +12,7 @@ from dataprep_assets.engine.staleness.status import find_retracted_leftovers, fi
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.integrity.receipt import RETRACTED
-from dataprep_assets.pipelines.blend.row_ids import ROW_IDS
+from dataprep_assets.pipelines.blend.removal.row_ids import ROW_IDS
 from dataprep_assets.tokenization.document_ids import RowIds
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.retracted_blend import ROWS, STAGES, VIEWS, RetractedBlend, row_of, word

@@ -15,8 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from dataprep_assets.formats.conversations.preference_rows import Answer, Messages, PreferenceRow
 from dataprep_assets.formats.json_columns import to_json
-from dataprep_assets.formats.preference_rows import Answer, Messages, PreferenceRow
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.messages import DIFFERENT_PROMPTS, EQUAL_PAIR, Preference, Refusal
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedChunk, RenderedConversation

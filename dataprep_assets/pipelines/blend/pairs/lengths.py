@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import Finding, build_verdict
 from dataprep_assets.errors import count_of
-from dataprep_assets.formats.preference_rows import read_lengths
+from dataprep_assets.formats.conversations.preference_rows import read_lengths
 from dataprep_assets.table import format_share
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "max": 1.0}

@@ -7,7 +7,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.execution.jobs import Outcome, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.formats import preference_rows
+from dataprep_assets.formats.conversations import preference_rows
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards

@@ -42,7 +42,7 @@ from dataprep_assets.engine.checks.scratch_rebuild import (
     rebuild_artifact,
 )
 from dataprep_assets.errors import count_of
-from dataprep_assets.formats.preference_rows import SIDES, Answer, PreferenceRow, read_preferences
+from dataprep_assets.formats.conversations.preference_rows import SIDES, Answer, PreferenceRow, read_preferences
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
@@ -54,7 +54,7 @@ from dataprep_assets.pipelines.blend.pairs.shard import (
     PairsShard,
     build_pairs_shard,
 )
-from dataprep_assets.pipelines.blend.retracted_rows import ABOUT, no_retracted_row
+from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.sft.chat_plan import load_conversation_renderer
 from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached

@@ -12,7 +12,7 @@ import numpy as np
 from dataprep_assets.engine.trace.place import TokenRange
 from dataprep_assets.engine.trace.trace import Trace
 from dataprep_assets.errors import NotFoundError
-from dataprep_assets.formats.preference_rows import SIDES, PreferenceRow, read_preferences
+from dataprep_assets.formats.conversations.preference_rows import SIDES, PreferenceRow, read_preferences
 from dataprep_assets.formats.row_origins import Origins
 from dataprep_assets.integrity.artifacts import ArtifactHandle
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE, PairsFacts

@@ -1,7 +1,7 @@
 """A shard of preference pairs: its sources and settings, its key, its facts, and how it is built.
 
-Its files are `pairs.parquet` (`formats/preference_rows.py`; absent if no pair is left), `origins.npy`
-(`formats/row_origins.py`: source ordinal and row of each pair), `row_ids.npy` (`blend/row_ids.py`) and
+Its files are `pairs.parquet` (`formats/conversations/preference_rows.py`; absent if no pair is left), `origins.npy`
+(`formats/row_origins.py`: source ordinal and row of each pair), `row_ids.npy` (`blend/removal/row_ids.py`) and
 `quarantine.jsonl`. Rows have the order of the sources and of their rows, so the bytes do not depend on the number of
 workers.
 
@@ -22,7 +22,7 @@ from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_bu
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, TokenizerError, count_of
 from dataprep_assets.execution.run_task import report_work
-from dataprep_assets.formats.preference_rows import PreferenceRow, write_preferences
+from dataprep_assets.formats.conversations.preference_rows import PreferenceRow, write_preferences
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
 from dataprep_assets.integrity.receipt import LOSSES, RETRACTED, Ledger, Receipt, Verification
 from dataprep_assets.pipelines.blend.pairs.encoding import (
@@ -32,7 +32,7 @@ from dataprep_assets.pipelines.blend.pairs.encoding import (
     is_plain,
     render_preference,
 )
-from dataprep_assets.pipelines.blend.row_ids import ReadRows, write_row_ids
+from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, write_row_ids
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, load_conversation_renderer
 from dataprep_assets.pipelines.blend.sft.shard import ChatShard
 from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows

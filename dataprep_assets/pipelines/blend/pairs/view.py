@@ -15,9 +15,14 @@ from typing import Any, ClassVar, NamedTuple
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.formats import json_lines, parquet_rows
+from dataprep_assets.formats.conversations.preference_rows import (
+    Messages,
+    PreferenceRow,
+    read_lengths,
+    read_preferences,
+)
+from dataprep_assets.formats.conversations.sft_rows import split_name
 from dataprep_assets.formats.json_columns import to_json
-from dataprep_assets.formats.preference_rows import Messages, PreferenceRow, read_lengths, read_preferences
-from dataprep_assets.formats.sft_rows import split_name
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.pairs.pairs import PAIRS

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dataprep_assets.errors import BadRecordError
+from dataprep_assets.formats.conversations.record_parquet import MESSAGE_TEXTS, OPTIONAL_KEYS, TOOL_CALLS
 from dataprep_assets.formats.json_columns import to_json
-from dataprep_assets.formats.record_parquet import MESSAGE_TEXTS, OPTIONAL_KEYS, TOOL_CALLS
 
 _MESSAGE_KEYS = frozenset({"role", "content", *OPTIONAL_KEYS})
 # ignore these keys of the Responses API, because no chat template reads them

@@ -15,6 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.errors import BadRecordError, count_of
+from dataprep_assets.formats.conversations.record_parquet import (
+    CARD,
+    OPTIONAL_KEYS,
+    ROW_GROUP,
+    build_file_name,
+    build_message_type,
+    decode_messages,
+    encode_card,
+    encode_messages,
+)
 from dataprep_assets.formats.json_columns import (
     ABSENT_VALUE,
     Shape,
@@ -27,16 +37,6 @@ from dataprep_assets.formats.json_columns import (
     to_json,
 )
 from dataprep_assets.formats.parquet_rows import read_rows, write_rows
-from dataprep_assets.formats.record_parquet import (
-    CARD,
-    OPTIONAL_KEYS,
-    ROW_GROUP,
-    build_file_name,
-    build_message_type,
-    decode_messages,
-    encode_card,
-    encode_messages,
-)
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.rl.chat_messages import convert_to_chat_messages

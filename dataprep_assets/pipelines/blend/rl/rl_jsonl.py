@@ -41,7 +41,8 @@ from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
-from dataprep_assets.pipelines.blend.retracted_rows import ABOUT, no_retracted_row
+from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
+from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, find_current_retractions, load_row_retractions
 from dataprep_assets.pipelines.blend.rl.apply_transforms import (
     LEFT_OUT_BY,
     RefusedRecord,
@@ -66,7 +67,6 @@ from dataprep_assets.pipelines.blend.rl.transforms import (
     list_declared_sources,
     parse_transforms,
 )
-from dataprep_assets.pipelines.blend.row_ids import ReadRows, find_current_retractions, load_row_retractions
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.shard_job import build_whole_shard_jobs

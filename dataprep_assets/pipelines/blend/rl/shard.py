@@ -28,6 +28,7 @@ from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt, Verification
+from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows, RowRetractions, write_row_ids
 from dataprep_assets.pipelines.blend.rl.apply_transforms import (
     LEFT_OUT_BY,
     NO_PREFERENCE,
@@ -39,7 +40,6 @@ from dataprep_assets.pipelines.blend.rl.apply_transforms import (
 from dataprep_assets.pipelines.blend.rl.options import OURS, RlRules
 from dataprep_assets.pipelines.blend.rl.placeholders import PlaceholderFiles
 from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep, compose_steps
-from dataprep_assets.pipelines.blend.row_ids import ReadRows, RowRetractions, write_row_ids
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
 from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, format_budget_advice

@@ -17,7 +17,7 @@ import orjson
 
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.errors import BadRecordError, count_of
-from dataprep_assets.formats.sft_rows import split_name
+from dataprep_assets.formats.conversations.sft_rows import split_name
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration

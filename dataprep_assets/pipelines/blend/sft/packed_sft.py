@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
-from dataprep_assets.pipelines.blend.row_ids import load_row_retractions
+from dataprep_assets.pipelines.blend.removal.row_ids import load_row_retractions
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import load_declared_template
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS, open_shard

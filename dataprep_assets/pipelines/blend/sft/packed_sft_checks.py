@@ -46,7 +46,7 @@ from dataprep_assets.formats.packed_rows import open_packed_file
 from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger
-from dataprep_assets.pipelines.blend.retracted_rows import ABOUT, no_retracted_row
+from dataprep_assets.pipelines.blend.removal.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, load_conversation_renderer
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard, SampledSequence
 from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard

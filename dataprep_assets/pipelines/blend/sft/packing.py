@@ -2,7 +2,7 @@
 
 The files are `packed.parquet` (`formats/packed_rows.py`; absent without sequences, because readers refuse an empty
 file), `origins.npy` (`formats/row_origins.py`: source ordinal, row, and number of the sequence in its conversation),
-`row_ids.npy` (`blend/row_ids.py`) and `quarantine.jsonl`.
+`row_ids.npy` (`blend/removal/row_ids.py`) and `quarantine.jsonl`.
 """
 
 import shutil
@@ -27,7 +27,7 @@ from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, Verificat
 from dataprep_assets.packing.algorithms import pack_items
 from dataprep_assets.packing.bins import Bins, measure_fill
 from dataprep_assets.packing.row_layout import RowLayout, lay_out_whole
-from dataprep_assets.pipelines.blend.row_ids import write_row_ids
+from dataprep_assets.pipelines.blend.removal.row_ids import write_row_ids
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
 from dataprep_assets.pipelines.blend.sft.shard import (

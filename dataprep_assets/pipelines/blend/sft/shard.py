@@ -17,7 +17,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
-from dataprep_assets.pipelines.blend.row_ids import find_current_retractions
+from dataprep_assets.pipelines.blend.removal.row_ids import find_current_retractions
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.tokenization.chat.row_forms import Form

@@ -14,7 +14,7 @@ import orjson
 
 from dataprep_assets.errors import BadRecordError, FormatError
 from dataprep_assets.integrity.receipt import RETRACTED
-from dataprep_assets.pipelines.blend.row_ids import ReadRows
+from dataprep_assets.pipelines.blend.removal.row_ids import ReadRows
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.sources.readers.row_files import BadRecord, RowRange
 from dataprep_assets.sources.readers.rows import RowReader

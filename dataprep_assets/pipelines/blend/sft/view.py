@@ -17,7 +17,7 @@ from pydantic import Field
 
 from dataprep_assets.engine.checks.check import Check
 from dataprep_assets.errors import count_of
-from dataprep_assets.formats.labeled_tokens import UNTRAINED, LabeledTokens, find_first_difference
+from dataprep_assets.formats.conversations.labeled_tokens import UNTRAINED, LabeledTokens, find_first_difference
 from dataprep_assets.formats.packed_rows import PackedFile, open_packed_file
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
-from dataprep_assets.formats.preference_rows import PreferenceRow, build_schema, read_preferences
+from dataprep_assets.formats.conversations.preference_rows import PreferenceRow, build_schema, read_preferences
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.blend.component import TrainingBlend

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from dataprep_assets.engine.artifact.summary import build_sections
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
-from dataprep_assets.formats import message_rows, sft_rows
+from dataprep_assets.formats.conversations import message_rows, sft_rows
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration

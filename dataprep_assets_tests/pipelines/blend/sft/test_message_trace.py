@@ -12,7 +12,7 @@ import pytest
 
 from dataprep_assets.engine.trace.trace import Trace, Tracer, trace_documents
 from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
-from dataprep_assets.formats import sft_rows
+from dataprep_assets.formats.conversations import sft_rows
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_sample import build_blend_engine
 from dataprep_assets.pipelines.blend.component import TrainingBlend

@@ -11,7 +11,7 @@ import pytest
 
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats import message_rows
+from dataprep_assets.formats.conversations import message_rows
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.dagster_blend import REFERENCE, Blend, blend, evaluations, failed

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dataprep_assets.formats.preference_rows import PreferenceRow
-from dataprep_assets.formats.sft_rows import split_name
+from dataprep_assets.formats.conversations.preference_rows import PreferenceRow
+from dataprep_assets.formats.conversations.sft_rows import split_name
 from dataprep_assets.pipelines.blend.pairs.view import LabeledAnswer, PreferenceView, PreferenceViewFacts
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dataprep_assets.formats.preference_rows import PreferenceRow
+from dataprep_assets.formats.conversations.preference_rows import PreferenceRow
 from dataprep_assets.pipelines.blend.pairs.view import LabeledAnswer, PreferenceView, PreferenceViewFacts
 
 

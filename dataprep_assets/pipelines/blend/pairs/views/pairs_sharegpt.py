@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dataprep_assets.formats.preference_rows import SIDES, PreferenceRow
-from dataprep_assets.formats.sft_rows import split_name
+from dataprep_assets.formats.conversations.preference_rows import SIDES, PreferenceRow
+from dataprep_assets.formats.conversations.sft_rows import split_name
 from dataprep_assets.pipelines.blend.pairs.view import LabeledAnswer, PreferenceView, PreferenceViewFacts
 from dataprep_assets.stores.files import canonical_json
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.formats.sft_rows import split_name
+from dataprep_assets.formats.conversations.sft_rows import split_name
 from dataprep_assets.pipelines.blend.rl.record_columns import (
     ParquetRecords,
     RecordColumns,

@@ -7,8 +7,8 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.formats import message_rows
-from dataprep_assets.formats.sft_rows import split_name
+from dataprep_assets.formats.conversations import message_rows
+from dataprep_assets.formats.conversations.sft_rows import split_name
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.used_conversations import UsedConversation, UsedConversations
 from dataprep_assets.pipelines.blend.sft.view import (

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dataprep_assets.bounds import load_untrusted_json
-from dataprep_assets.formats import olmo_sft
-from dataprep_assets.formats.labeled_tokens import LabeledTokens
+from dataprep_assets.formats.conversations import olmo_sft
+from dataprep_assets.formats.conversations.labeled_tokens import LabeledTokens
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.view import (
     ConversationView,

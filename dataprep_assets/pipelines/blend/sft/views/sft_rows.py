@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from dataprep_assets.formats import sft_rows
-from dataprep_assets.formats.labeled_tokens import LabeledTokens
+from dataprep_assets.formats.conversations import sft_rows
+from dataprep_assets.formats.conversations.labeled_tokens import LabeledTokens
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.view import (
     ConversationView,

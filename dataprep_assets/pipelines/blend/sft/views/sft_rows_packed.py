@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dataprep_assets.formats import sft_rows
+from dataprep_assets.formats.conversations import sft_rows
 from dataprep_assets.pipelines.blend.sft.view import ConversationViewFacts
 from dataprep_assets.pipelines.blend.sft.views.sft_rows import build_rows_view
 

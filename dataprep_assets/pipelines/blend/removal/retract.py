@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.blend.losses import parse_dataset_name
 from dataprep_assets.pipelines.blend.plan.discovery import DiscoveredDataset, open_place
 from dataprep_assets.pipelines.blend.plan.plan import has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.plan.planner import discover_datasets, restore_planned_dataset
-from dataprep_assets.pipelines.blend.row_ids import (
+from dataprep_assets.pipelines.blend.removal.row_ids import (
     DocumentIndex,
     RowIndex,
     describe_missing_id_key,

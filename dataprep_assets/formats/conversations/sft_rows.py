@@ -32,7 +32,7 @@ import yaml  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from dataprep_assets.errors import FormatError, count_of
-from dataprep_assets.formats.labeled_tokens import UNTRAINED, LabeledTokens, compute_labels
+from dataprep_assets.formats.conversations.labeled_tokens import UNTRAINED, LabeledTokens, compute_labels
 from dataprep_assets.formats.packed_rows import PackedRowBlock
 from dataprep_assets.stores.files import create_durably, digest_value
 

@@ -29,8 +29,8 @@ import yaml  # type: ignore[import-untyped]
 from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats import json_lines
+from dataprep_assets.formats.conversations.sft_rows import split_name
 from dataprep_assets.formats.parquet_rows import open_reader, read_rows, require_schema, write_rows
-from dataprep_assets.formats.sft_rows import split_name
 from dataprep_assets.stores.files import digest_value
 
 if TYPE_CHECKING:

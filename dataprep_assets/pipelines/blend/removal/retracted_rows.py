@@ -20,7 +20,7 @@ from dataprep_assets.engine.checks.check import (
 )
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
-from dataprep_assets.pipelines.blend.row_ids import ROW_IDS, RowIndex, RowRetractions
+from dataprep_assets.pipelines.blend.removal.row_ids import ROW_IDS, RowIndex, RowRetractions
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.document_ids import RowIds
 

@@ -13,7 +13,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import BLEND_SNAPSHOT
-from dataprep_assets.pipelines.blend.row_ids import load_blend_ids, open_index
+from dataprep_assets.pipelines.blend.removal.row_ids import load_blend_ids, open_index
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
