@@ -6,11 +6,12 @@ progress (`report_progress`). A process that exceeds a bound is terminated, and 
 with a report of each row. If it exceeds the bound again, the error names the position.
 
 Entry points: `Bounds`, `report_position`, `report_activity`, `report_progress`, `report_to`, `must_read_single_rows`,
-`parse_json`, `load_untrusted_json`.
+`parse_json`, `load_untrusted_json`, `disable_core_dumps`.
 """
 
 import json
 import re
+import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -155,3 +156,8 @@ def load_untrusted_json(text: str | bytes, **hooks: Any) -> Any:
         return json.loads(text, **hooks)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def disable_core_dumps() -> None:
+    """Disable core dumps of this process, because they would contain documents and secret keys."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -24,7 +24,7 @@ from typing import Annotated
 import typer
 
 from dataprep_assets import __version__
-from dataprep_assets.bounds import Bounds
+from dataprep_assets.bounds import Bounds, disable_core_dumps
 from dataprep_assets.cli import (
     check,
     diff,
@@ -50,7 +50,6 @@ from dataprep_assets.cli.support.project import get_privacy, scope_privacy, use_
 from dataprep_assets.cli.support.welcome import DOCS, format_welcome
 from dataprep_assets.cli.training import release, schedule, seen
 from dataprep_assets.errors import ConfigError, DataprepError, os_error_reason
-from dataprep_assets.execution.run_task import disable_core_dumps
 from dataprep_assets.execution.watch import read_process_start, run_bounded
 from dataprep_assets.project import find_project
 from dataprep_assets.screen import print_error, stop_waiting, wrap_output

@@ -29,7 +29,7 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from dataprep_assets.bounds import Bounds
+from dataprep_assets.bounds import Bounds, disable_core_dumps
 from dataprep_assets.errors import BoundError, WorkerDiedError
 from dataprep_assets.execution.run_task import (
     DEATHS,
@@ -37,7 +37,6 @@ from dataprep_assets.execution.run_task import (
     Task,
     TaskCounts,
     TaskId,
-    disable_core_dumps,
     discard_output,
     run_task,
 )

@@ -1,7 +1,6 @@
 """Tasks and the interface of worker pools; `run_task` runs a task in this process and returns its answer."""
 
 import os
-import resource
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from dataprep_assets.bounds import report_to
+from dataprep_assets.bounds import disable_core_dumps, report_to
 from dataprep_assets.errors import DataprepError, build_memory_error
 from dataprep_assets.integrity.commit import translate_os_error
 from dataprep_assets.stores.files import private_files
@@ -112,11 +111,6 @@ def report_work(**amount: int) -> None:
 
 Answer = tuple[str, Any]
 """`("result", the function's return value)` or `("error", a DataprepError)`."""
-
-
-def disable_core_dumps() -> None:
-    """Disable core dumps of this process, because they would contain documents and secret keys."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def run_task(

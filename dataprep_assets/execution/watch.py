@@ -21,8 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dataprep_assets.bounds import Bounds, report_to
-from dataprep_assets.execution.run_task import disable_core_dumps
+from dataprep_assets.bounds import Bounds, disable_core_dumps, report_to
 
 CAN_WATCH = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1

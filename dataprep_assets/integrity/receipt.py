@@ -25,8 +25,7 @@ from typing import Any, Literal, NewType, Self
 
 from dataprep_assets.bounds import parse_json
 from dataprep_assets.errors import IntegrityError, MissingArtifactError, count_of
-from dataprep_assets.stores.files import cache_by_file, digest_value, open_regular, sha256_file
-from dataprep_assets.stores.store import explain_invalid_name
+from dataprep_assets.stores.files import cache_by_file, digest_value, explain_invalid_name, open_regular, sha256_file
 
 # The ledger: every row that was read became a document, or was dropped for a reason.
 #

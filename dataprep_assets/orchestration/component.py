@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 import dagster as dg
 from pydantic import BaseModel, create_model, model_validator
 
+from dataprep_assets.bounds import disable_core_dumps
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.card.products import find_products
@@ -19,7 +20,6 @@ from dataprep_assets.engine.staleness.status import decide_checks
 from dataprep_assets.engine.yaml.declaration import DatasetDeclaration
 from dataprep_assets.engine.yaml.mistakes import render_templates
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.execution.run_task import disable_core_dumps
 from dataprep_assets.orchestration.build import build_job
 from dataprep_assets.orchestration.checks import build_checks
 from dataprep_assets.orchestration.metadata import build_definition_metadata, build_step_result

@@ -26,8 +26,7 @@ import orjson
 from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.planning.inputs import INPUTS
-from dataprep_assets.stores.files import cache_by_file
-from dataprep_assets.stores.store import explain_invalid_name
+from dataprep_assets.stores.files import cache_by_file, explain_invalid_name
 
 _WILDCARD = re.compile(r"([*?[])")
 # `.` and `..` are not hidden names here, because a path that contains them is reported as an error.

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataprep_assets.errors import SourceError, count_of, os_error_reason
-from dataprep_assets.stores.store import explain_invalid_name
+from dataprep_assets.stores.files import explain_invalid_name
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -2,7 +2,7 @@
 
 Entry points: `concatenate`, `create_file`, `create_durably`, `open_regular`, `fsync_directory`, `fsync_path`,
 `read_boot_id`, `identify_version`, `cache_by_file`; `sha256_file`, `digest_value`, `SourceDigests`; `private_files`,
-`make_private_folder`; `check_headroom`, `expand_path`.
+`make_private_folder`; `check_headroom`, `expand_path`, `explain_invalid_name`.
 """
 
 import errno
@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import shutil
 import stat
 import threading
@@ -489,3 +490,31 @@ def expand_path(path: str | Path, name: str = "") -> Path:
     except UnicodeEncodeError as error:  # the path contains half a surrogate pair
         raise ConfigError(f"{prefix}{str(path)!r}: {error}") from None
     return expanded_path
+
+
+# --- names of files: keys in a store, and paths in a receipt, a manifest, a release or a lock
+#
+# The author of such a file may be malicious, and readers turn its names into paths, log lines and pages. Therefore
+# `explain_invalid_name` checks each name once, where it is parsed; the parser adds the location to the message.
+
+# Unicode's direction marks, overrides and line ends make a terminal show a name other than the real one.
+# Python also uses lone surrogates for bytes of a file name that are not UTF-8; they cannot be encoded as UTF-8.
+_DECEIVING = re.compile("[\x00-\x1f\x7f-\x9f\N{ARABIC LETTER MARK}\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_OUTSIDE = frozenset(("", ".", ".."))
+
+
+def explain_invalid_name(name: object) -> str:
+    """Return why a value cannot be the relative path of a file, or "" if it can.
+
+    A valid path is a string of parts separated by `/`. No part is empty, `.` or `..`, so the path does not begin with
+    `/`. Control characters, direction marks and lone surrogates are not allowed.
+    """
+    if not isinstance(name, str):
+        return f"it is a {type(name).__name__}, not text"
+    if not _OUTSIDE.isdisjoint(name.split("/")):
+        return "it has an empty part, '.' or '..'"
+    if (match := _DECEIVING.search(name)) is not None:
+        if "\ud800" <= match[0] <= "\udfff":
+            return "it is not valid UTF-8"
+        return "it has a control character or a bidirectional mark"
+    return ""

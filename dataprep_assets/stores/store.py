@@ -7,7 +7,6 @@ and then raises TransferError. Other failures raise immediately, with an error t
 `ConflictError` means that a conditional write (`if_absent`, `if_version`) lost a race. It is never retried.
 """
 
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -16,39 +15,16 @@ from pathlib import Path
 from typing import Never
 
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError, count_of
+from dataprep_assets.stores.files import explain_invalid_name
 
-# Rules for file names: keys in a store and paths in a receipt, a manifest, a release or a lock.
-#
-# The author of such a file may be malicious, and readers turn its names into paths, log lines and pages. Therefore
-# :func:`explain_invalid_name` checks each name once, where it is parsed; the parser adds the location to the message.
-# Keys are restricted further by :func:`check_key`, so that any dataset can move between any two stores.
+# A key is a valid file name (`files.explain_invalid_name`). :func:`check_key` restricts keys further, so that any
+# dataset can move between any two stores.
 
 UPLOADS = ".uploads/"
 """Prefix of the temporary objects of unfinished uploads. It is never listed, and no key may begin with it."""
 
 # GCS and S3 both allow 1024 bytes for the full name, which includes the store's prefix.
 _LONGEST = 1024
-# Unicode's direction marks, overrides and line ends make a terminal show a name other than the real one.
-# Python also uses lone surrogates for bytes of a file name that are not UTF-8; they cannot be encoded as UTF-8.
-_DECEIVING = re.compile("[\x00-\x1f\x7f-\x9f\N{ARABIC LETTER MARK}\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_OUTSIDE = frozenset(("", ".", ".."))
-
-
-def explain_invalid_name(name: object) -> str:
-    """Return why a value cannot be the relative path of a file, or "" if it can.
-
-    A valid path is a string of parts separated by `/`. No part is empty, `.` or `..`, so the path does not begin with
-    `/`. Control characters, direction marks and lone surrogates are not allowed.
-    """
-    if not isinstance(name, str):
-        return f"it is a {type(name).__name__}, not text"
-    if not _OUTSIDE.isdisjoint(name.split("/")):
-        return "it has an empty part, '.' or '..'"
-    if (match := _DECEIVING.search(name)) is not None:
-        if "\ud800" <= match[0] <= "\udfff":
-            return "it is not valid UTF-8"
-        return "it has a control character or a bidirectional mark"
-    return ""
 
 
 def check_key(key: str) -> str:

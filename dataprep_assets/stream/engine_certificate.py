@@ -40,6 +40,7 @@ from dataprep_assets.tokenization.certificate import (
     refuse_engine,
     refuses_all,
 )
+from dataprep_assets.tokenization.definition import CONFIG, RECORD
 from dataprep_assets.tokenization.engines import (
     FastokensEngine,
     ReferenceEngine,
@@ -48,7 +49,6 @@ from dataprep_assets.tokenization.engines import (
     try_in_process,
 )
 from dataprep_assets.tokenization.reference import SETTING, read_library_version
-from dataprep_assets.tokenization.settings import CONFIG, RECORD
 
 
 def engine_unchanged(

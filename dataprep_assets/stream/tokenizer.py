@@ -11,8 +11,8 @@ from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.sources.readers.contents import detect_non_text
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle
+from dataprep_assets.tokenization.definition import CONFIG, DECODER, OLDER_FILES, read_settings
 from dataprep_assets.tokenization.engines import try_in_process
-from dataprep_assets.tokenization.settings import CONFIG, DECODER, OLDER_FILES, read_settings
 
 # Texts can contain special tokens, such as conversations rendered by a template. With `text` they stay plain text.
 #

@@ -14,10 +14,16 @@ from typing import Any
 
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.stores.files import canonical_json, digest_value, identify_version, sha256_file
-from dataprep_assets.tokenization.definition import Definition, load_definition
+from dataprep_assets.tokenization.definition import (
+    CONFIG,
+    DECODER,
+    Definition,
+    Settings,
+    load_definition,
+    read_settings,
+)
 from dataprep_assets.tokenization.library_errors import convert_panics
 from dataprep_assets.tokenization.reference import NAME, Reference, load_reference
-from dataprep_assets.tokenization.settings import CONFIG, DECODER, Settings, read_settings
 
 TOKENIZER = "tokenizer.json"
 _FILES = (TOKENIZER, CONFIG)

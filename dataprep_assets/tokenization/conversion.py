@@ -29,6 +29,7 @@ from dataprep_assets.project import find_user_cache, read_state
 from dataprep_assets.stores.files import digest_value, sha256_file
 from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle, load_reference_tokenizer
 from dataprep_assets.tokenization.certificate import generate_adversarial_documents
+from dataprep_assets.tokenization.definition import CONFIG, DECODER, RECORD, read_settings
 from dataprep_assets.tokenization.limited_process import limit_process, run_limited
 from dataprep_assets.tokenization.originals import (
     DESCRIPTIONS,
@@ -38,7 +39,6 @@ from dataprep_assets.tokenization.originals import (
     open_encoder,
     read_ranks,
 )
-from dataprep_assets.tokenization.settings import CONFIG, DECODER, RECORD, read_settings
 
 VERSION = 1
 """Increase it if a change can give different files."""

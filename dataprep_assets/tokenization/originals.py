@@ -23,8 +23,8 @@ from unicodedata import normalize
 import orjson
 
 from dataprep_assets.errors import TokenizerError
+from dataprep_assets.tokenization.definition import CONFIG, OLDER_FILES, read_settings
 from dataprep_assets.tokenization.reference import BYTE_LETTERS
-from dataprep_assets.tokenization.settings import CONFIG, OLDER_FILES, read_settings
 
 Form = Literal["sentencepiece", "tiktoken", "tekken", "merges", "wordpiece"]
 

@@ -12,7 +12,7 @@ from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.library.instance import convert_database_errors
 from dataprep_assets.library.mistakes import require_sound_environment
 from dataprep_assets.project import find_project
-from dataprep_assets.stores.store import explain_invalid_name
+from dataprep_assets.stores.files import explain_invalid_name
 from dataprep_assets_tests.cli.commands import dataprep
 from dataprep_assets_tests.cli.nested_project import nested_project, write_corpus
 from dataprep_assets_tests.messages import assert_names, raises

@@ -14,7 +14,7 @@ from dataprep_assets.integrity.receipt import Content, FileRecord, Receipt, pars
 from dataprep_assets.planning.manifest import MANIFEST, SourceFile, build_manifest, read_manifest, write_manifest
 from dataprep_assets.serving.window.release import Release
 from dataprep_assets.sources.hub_cache import HubFile, check_file, is_inside
-from dataprep_assets.stores.store import explain_invalid_name
+from dataprep_assets.stores.files import explain_invalid_name
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.serving.releases import make_release
 

@@ -9,7 +9,7 @@ import pytest
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.tokenizer import find_local_tokenizer, load_declared_tokenizer
-from dataprep_assets.tokenization.settings import OLDER_FILES
+from dataprep_assets.tokenization.definition import OLDER_FILES
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.samples import SAMPLE
 

@@ -31,8 +31,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Content, Receipt
 from dataprep_assets.planning.manifest import split_name
 from dataprep_assets.project import validate_json
-from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stores.store import explain_invalid_name
+from dataprep_assets.stores.files import digest_value, explain_invalid_name
 
 LOCK = "dataset.lock"
 SCHEMA = 2

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retracted_leftovers import find_unplanned_retracted
-from dataprep_assets.curation.retractions import find_listed, read_retracted_ids
+from dataprep_assets.curation.retractions import find_listed, find_unplanned_retracted, read_retracted_ids
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe

@@ -22,9 +22,9 @@ from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.stores.connect import parse_place
 from dataprep_assets.stores.endpoints import allows_http
-from dataprep_assets.stores.files import digest_value, expand_path
+from dataprep_assets.stores.files import digest_value, expand_path, explain_invalid_name
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets.stores.store import Store, explain_invalid_name
+from dataprep_assets.stores.store import Store
 
 MANIFEST = "release.json"
 SCHEMA_VERSION = 1

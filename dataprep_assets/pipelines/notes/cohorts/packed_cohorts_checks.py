@@ -285,8 +285,8 @@ def check_note_counts(cohort: OpenedCohort) -> Finding:
     # a patient whose notes have no room is in the source, but in no row
     if strangers or (not dropped_without_room and len(digests) != len(source.digests)):
         defects.append(
-            f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has {len(source.digests)} "
-            f"with notes. Only in the rows: {strangers}"
+            f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has "
+            f"{count_of(len(source.digests), 'patient')} with notes. Only in the rows: {strangers}"
         )
     missing = source.dropped.get("missing_metadata", 0)
     return build_verdict(
