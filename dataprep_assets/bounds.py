@@ -5,7 +5,7 @@ bounds (`execution.watch` enforces them). A process reports its position (`repor
 progress (`report_progress`). A process that exceeds a bound is terminated, and its task is retried once by itself,
 with a report of each row. If it exceeds the bound again, the error names the position.
 
-Entry points: `Bounds`, `report_position`, `report_activity`, `report_progress`, `report_to`, `reads_single_rows`,
+Entry points: `Bounds`, `report_position`, `report_activity`, `report_progress`, `report_to`, `must_read_single_rows`,
 `parse_json`, `load_untrusted_json`.
 """
 
@@ -74,55 +74,55 @@ def _read_limit(environment: Mapping[str, str], name: str, default: int, minimum
 
 
 class _Report:
-    """The position that this process reported last, and the receiver of its reports."""
+    """Last reported position of this process, and the receiver of its reports."""
 
-    tell: Callable[[str], None] | None = None
-    # position of the last report and its monotonic time; `report_progress` repeats that report
+    send: Callable[[str], None] | None = None
+    # Position of the last report and its monotonic time; `report_progress` repeats that report.
     where = ""
     when = 0.0
-    close = False
+    reports_each_row = False
 
 
 def report_position(label: str, row: int, byte: int = -1) -> None:
     """Report the 1-based row of the file `label` that this process reads next, and its first byte, unless it is -1.
 
-    This takes some microseconds, so call it once per block.
+    This takes a few microseconds, so call it once per block.
     """
-    if _Report.tell is not None:
+    if _Report.send is not None:
         begins = f", byte {byte:,}" if byte >= 0 else ""
-        _Report.where = f"{label}, {'row' if _Report.close else 'from row'} {row:,}{begins}"
+        _Report.where = f"{label}, {'row' if _Report.reports_each_row else 'from row'} {row:,}{begins}"
         _Report.when = time.monotonic()
-        _Report.tell(_Report.where)
+        _Report.send(_Report.where)
 
 
 def report_activity(activity: str) -> None:
-    """Report work that has no rows; costs as much as `report_position`."""
-    if _Report.tell is not None:
+    """Report work that has no rows. A call costs as much as a call of `report_position`."""
+    if _Report.send is not None:
         _Report.where, _Report.when = activity, time.monotonic()
-        _Report.tell(activity)
+        _Report.send(activity)
 
 
 def report_progress() -> None:
     """Report progress, at most once per second."""
-    if _Report.tell is not None and (now := time.monotonic()) - _Report.when > _ALIVE_SECONDS:
+    if _Report.send is not None and (now := time.monotonic()) - _Report.when > _ALIVE_SECONDS:
         _Report.when = now
-        _Report.tell(_Report.where)
+        _Report.send(_Report.where)
 
 
 @contextmanager
 def report_to(send_report: Callable[[str], None], *, reports_each_row: bool = False) -> Iterator[None]:
-    """Pass the reports of this process to `send_report` inside this block, of each row if `reports_each_row`."""
-    before = _Report.tell, _Report.where, _Report.close
-    _Report.tell, _Report.where, _Report.close = send_report, "", reports_each_row
+    """Pass the reports of this process to `send_report` in this block; `reports_each_row` makes readers report rows."""
+    before = _Report.send, _Report.where, _Report.reports_each_row
+    _Report.send, _Report.where, _Report.reports_each_row = send_report, "", reports_each_row
     try:
         yield
     finally:
-        _Report.tell, _Report.where, _Report.close = before
+        _Report.send, _Report.where, _Report.reports_each_row = before
 
 
-def reads_single_rows() -> bool:
+def must_read_single_rows() -> bool:
     """Return whether this process retries work that exceeded its bound: readers then yield and report single rows."""
-    return _Report.close
+    return _Report.reports_each_row
 
 
 def has_too_many_values(data: bytes) -> bool:

@@ -28,7 +28,7 @@ from dataprep_assets.orchestration.overview import DatasetStores, build_overview
 from dataprep_assets.orchestration.runs.planning import add_planning
 from dataprep_assets.project import Project, read_project
 from dataprep_assets.resources import build_resources
-from dataprep_assets.resources.environment import build_storage, initialized
+from dataprep_assets.resources.environment import build_storage, resolve_variables
 
 # Dagster emits these warnings about its own code whenever a location with checks or sensors is loaded
 for _parameter in ("execution_type", "owners"):
@@ -62,7 +62,7 @@ def definitions_of(root: Path, *, executor: dg.ExecutorDefinition | None = dg.in
 
 def _open_datasets(loaded: dg.Definitions, root: Path) -> DatasetStores:
     """Return the datasets that the code location shows, except broken ones and other packages' components."""
-    project, storage = read_project(root), initialized(build_storage(root))
+    project, storage = read_project(root), resolve_variables(build_storage(root))
     names = {spec.key.path[0] for spec in loaded.resolve_all_asset_specs()}
     datasets: dict[str, tuple[Sequence[ArtifactSpec], ArtifactStore]] = {}
     for name, path in open_declarations(project).files.items() if project is not None else ():
@@ -94,7 +94,7 @@ def bind_resources(
         executor: The executor, unless the definitions set one.
     """
     own_definitions = dg.Definitions(resources=build_resources(root), executor=None if loaded.executor else executor)
-    # late-bound: `definitions` is assigned before the page is built
+    # late-bound: `definitions` is assigned before the page is built.
     overview = build_overview(lambda: definitions, lambda: _open_datasets(definitions, root))
     definitions = dg.Definitions.merge(loaded, overview, own_definitions)
     return definitions
@@ -128,7 +128,7 @@ def merge_definitions(declarations: Declarations, whole_tree: dg.ComponentTree) 
                 break
             wrong_files |= new_errors
         groups = _name_groups(declarations, list(wrong_files))
-        broken = [_broken_definitions(groups[path], why) for path, why in wrong_files.items()]
+        broken = [_build_broken_definitions(groups[path], why) for path, why in wrong_files.items()]
         return dg.Definitions.merge(*broken, definitions) if broken else definitions
 
 
@@ -138,7 +138,7 @@ def _build_tree(tree: dg.ComponentTree) -> dg.Definitions:
     Dagster collects that documentation for its UI from all installed packages. Importing the components of
     `dagster-gcp` takes a third of the time until a run starts.
     """
-    # the code server starts a run's process with `multiprocessing`
+    # The code server starts a run's process with `multiprocessing`.
     is_run = multiprocessing.parent_process() is not None
     return tree.build_defs(Path()) if is_run else tree.build_defs()
 
@@ -157,7 +157,7 @@ def _find_wrong_files(declarations: Declarations, load_file: Callable[[Path], ob
 def _find_cycles(declarations: Declarations, loaded: dg.Definitions) -> dict[Path, str]:
     """Return the files of datasets that depend on each other in a cycle, with the reason.
 
-    Dagster would reject all datasets because of them.
+    Because of such a cycle, Dagster would reject all datasets.
     """
     inputs_by_dataset = {
         spec.key: {dep.asset_key for dep in spec.deps}
@@ -166,7 +166,7 @@ def _find_cycles(declarations: Declarations, loaded: dg.Definitions) -> dict[Pat
         for spec in assets.specs
     }
     cycles: dict[Path, str] = {}
-    # repeat, because the remaining assets may contain another cycle
+    # Repeat, because the remaining assets may contain another cycle.
     while True:
         try:
             TopologicalSorter(inputs_by_dataset).prepare()
@@ -196,7 +196,7 @@ def _load_without(declarations: Declarations, folder: Path, wrong_files: Collect
         return
     for inner in sorted(folder.iterdir()):
         if inner.is_dir():
-            if not inner.name.startswith(".") and _defines(inner):
+            if not inner.name.startswith(".") and _has_definitions(inner):
                 yield from _load_without(declarations, inner, wrong_files)
         elif inner.suffix == ".py" and inner.name != "__init__.py":
             module = importlib.import_module(f"{declarations.module_name(folder)}.{inner.stem}")
@@ -204,8 +204,8 @@ def _load_without(declarations: Declarations, folder: Path, wrong_files: Collect
             yield from definitions or [dg.load_definitions_from_module(module)]  # Dagster's own tree does the same
 
 
-def _defines(folder: Path) -> bool:
-    """Return whether a folder contains any definitions; a data folder's name may be no valid module name."""
+def _has_definitions(folder: Path) -> bool:
+    """Return whether a folder contains any definitions; a data folder's name need not be a valid module name."""
     return any(path.name in ("defs.yaml", "component.yaml") or path.suffix == ".py" for path in folder.rglob("*"))
 
 
@@ -239,7 +239,7 @@ def _name_groups(declarations: Declarations, wrong_files: Sequence[Path]) -> dic
     return groups
 
 
-def _broken_definitions(group: str, reason: str) -> dg.Definitions:
+def _build_broken_definitions(group: str, reason: str) -> dg.Definitions:
     """Return definitions for a dataset that cannot be loaded: a group whose only asset shows the reason."""
 
     @dg.asset(

@@ -16,9 +16,9 @@ from dataprep_assets.extensions import Extensions
 
 def _iterate_components() -> Iterator[tuple[str, str]]:
     """Yield each component of this package's pipelines, with the location of its dataset class."""
-    for wing in pkgutil.iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
-        for component, dataset in import_module(wing.name).DATASETS.items():
-            yield component, f"{wing.name}.dataset:{dataset}"
+    for pipeline in pkgutil.iter_modules(pipelines.__path__, f"{pipelines.__name__}."):
+        for component, dataset in import_module(pipeline.name).DATASETS.items():
+            yield component, f"{pipeline.name}.dataset:{dataset}"
 
 
 PIPELINES = Extensions("pipeline", "dataprep_assets.pipelines", own_modules=dict(_iterate_components()))
@@ -34,9 +34,9 @@ def find_dataset_class(component: str) -> type[Dataset]:
     extension = PIPELINES[component]
     dataset_class = extension.load()
     if not (isinstance(dataset_class, type) and issubclass(dataset_class, Dataset)):
-        raise extension.unfit_error("is not a Dataset")
+        raise extension.build_unfit_error("is not a Dataset")
     if dataset_class.component != component:
-        raise extension.unfit_error(f"has the component name {dataset_class.component!r}")
+        raise extension.build_unfit_error(f"has the component name {dataset_class.component!r}")
     return dataset_class
 
 
@@ -47,10 +47,10 @@ def __getattr__(name: str) -> Any:
 
 
 def _load_component(name: str) -> Any:
-    return PIPELINES[name].sibling("component", name).load()
+    return PIPELINES[name].get_sibling("component", name).load()
 
 
-def _loads(name: str) -> bool:
+def _can_load(name: str) -> bool:
     try:
         _load_component(name)
     except ConfigError:
@@ -64,4 +64,4 @@ def __dir__() -> list[str]:
     Dagster imports all listed names, so a broken component would make the others unusable. The error of a broken
     component is reported where it is declared.
     """
-    return [name for name in __all__ if _loads(name)]
+    return [name for name in __all__ if _can_load(name)]

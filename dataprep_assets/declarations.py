@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.mistakes import Document, has_dates, has_templates, read_documents, validate_document
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.project import Project, is_shown, shipped_kind
+from dataprep_assets.project import Project, find_shipped_kind, is_shown
 
-# for type checkers only: shell completion finds names without importing other modules of this package
+# Imported only for annotations, because shell completion finds names without importing these modules.
 if TYPE_CHECKING:
     import dagster as dg
 
@@ -32,8 +32,8 @@ _NAMED = re.compile(rf"""^[ \t]+dataset:[ \t]*["']?({_NAME.pattern})["']?[ \t]*(
 _YAML = "defs.yaml"
 _MISNAMED = re.compile(r"(defs?|definitions?|components?|datasets?)\.ya?ml(\.txt)?", re.IGNORECASE)
 """File names that were probably meant to be `defs.yaml`."""
-_OURS = "dataprep_assets.components."
-_DECLARES = re.compile(rf"""["']?type["']?\s*:\s*["']?{re.escape(_OURS)}""")
+_OWN_PREFIX = "dataprep_assets.components."
+_DECLARES = re.compile(rf"""["']?type["']?\s*:\s*["']?{re.escape(_OWN_PREFIX)}""")
 """Matches the type of one of this package's components, in any YAML style."""
 
 
@@ -60,7 +60,7 @@ class Declarations:
             raise ConfigError(f"{path}: files with this name are not loaded. Rename the file to {_YAML}")
         document, *other_documents = read_documents(path)
         for current in (document, *other_documents):
-            dataset_class = _dataset_type(current)
+            dataset_class = _find_dataset_type(current)
             if dataset_class is not None:
                 if other_documents:
                     raise ConfigError(
@@ -97,7 +97,7 @@ class Declarations:
 
     def read_name(self, path: Path) -> str:
         """Return the name that a `defs.yaml` declares, which need not be unique; else the path of its folder."""
-        return _declared_name(path) or _fallback_name(path, self.folder)
+        return _read_declared_name(path) or _find_fallback_name(path, self.folder)
 
     def tree(self, folder: Path) -> "dg.ComponentTree":
         """Return Dagster's component tree of one folder."""
@@ -112,7 +112,7 @@ class Declarations:
     @cached_property
     def paths(self) -> list[Path]:
         """All `defs.yaml` files, and files that declare a dataset but are misnamed."""
-        return sorted(_declarations_below(self.folder))
+        return sorted(_find_declarations_below(self.folder))
 
     @cached_property
     def _declaring(self) -> Mapping[str, list[Path]]:
@@ -121,17 +121,17 @@ class Declarations:
         for path in self.paths:
             if (
                 path.name == _YAML
-                and is_shown(shipped_kind(path.parent))
-                and (name := _declared_name(path)) is not None
+                and is_shown(find_shipped_kind(path.parent))
+                and (name := _read_declared_name(path)) is not None
             ):
                 paths_by_name.setdefault(name, []).append(path)
         return paths_by_name
 
     def _refuse_second(self, dataset: str, document: Document) -> None:
         """Raise ConfigError if another file declares the same dataset, because their asset keys would be equal."""
-        # a hidden dataset is no conflict
+        # A hidden dataset is not a conflict.
         other_paths = [path for path in self._declaring.get(dataset, []) if path != document.path]
-        if other_paths and is_shown(shipped_kind(document.path.parent)):
+        if other_paths and is_shown(find_shipped_kind(document.path.parent)):
             line = document.find_line(["dataset"])
             raise ConfigError(
                 f"{document.path}:{line}: dataset: {dataset} is also declared in {other_paths[0]}. Rename one of them"
@@ -141,18 +141,18 @@ class Declarations:
 def find_files_below(folder: Path) -> dict[str, Path]:
     """Return each dataset that is declared below a folder with its `defs.yaml`, sorted by name.
 
-    If a shipped and another dataset have the same name, the other one is returned. A file without a dataset name,
+    If a shipped dataset and a user's dataset have the same name, the user's is returned. A file without a dataset name,
     because it is broken or declares something else, is listed under its folder's path. No file is loaded, because shell
     completion uses this function.
     """
     files_by_name, unnamed_files = {}, {}
     # Later files replace earlier ones of the same name, in this order: misnamed files, shipped ones, the user's own.
-    paths = _declarations_below(folder)
-    for path in sorted(paths, key=lambda path: (path.name == _YAML, shipped_kind(path.parent) is None, path)):
-        if (name := _declared_name(path)) is not None:
+    paths = _find_declarations_below(folder)
+    for path in sorted(paths, key=lambda path: (path.name == _YAML, find_shipped_kind(path.parent) is None, path)):
+        if (name := _read_declared_name(path)) is not None:
             files_by_name[name] = path
         else:
-            unnamed_files[_fallback_name(path, folder)] = path
+            unnamed_files[_find_fallback_name(path, folder)] = path
     return dict(sorted({**unnamed_files, **files_by_name}.items()))
 
 
@@ -161,13 +161,13 @@ def read_component(path: Path) -> str | None:
     try:
         (document, *_) = read_documents(path)
     except ConfigError:
-        # search the text of a file with invalid YAML, so that the file is still listed
+        # Search the text of a file with invalid YAML, so that the file is still listed.
         match = re.search(r"""^type:\s*["']?([\w.]+)""", _read_text(path), re.MULTILINE)
         return match and match[1].rpartition(".")[2]
     return document.type.rpartition(".")[2] or None
 
 
-def _declarations_below(folder: Path) -> Iterator[Path]:
+def _find_declarations_below(folder: Path) -> Iterator[Path]:
     for inner, _, names in os.walk(folder):
         for name in names:
             path = Path(inner, name)
@@ -179,19 +179,19 @@ def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _declared_name(path: Path) -> str | None:
+def _read_declared_name(path: Path) -> str | None:
     """Return the key `dataset:` of a dataset's file; None if it is missing or the YAML is invalid."""
     try:
         (document, *_) = read_documents(path)
     except ConfigError:
         return None
     name = document.attributes.get("dataset") if isinstance(document.attributes, dict) else None
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or not _may_be_ours(document):
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or not _may_declare_dataset(document):
         return None
     return name
 
 
-def _fallback_name(path: Path, folder: Path) -> str:
+def _find_fallback_name(path: Path, folder: Path) -> str:
     """Return a name for a file without a dataset name: found by pattern if the YAML is invalid, else the folder."""
     try:
         read_documents(path)
@@ -201,17 +201,17 @@ def _fallback_name(path: Path, folder: Path) -> str:
     return path.parent.relative_to(folder).as_posix()
 
 
-def _may_be_ours(document: Document) -> bool:
-    """Return whether a document's component declares a dataset; a component of another package is imported for this."""
+def _may_declare_dataset(document: Document) -> bool:
+    """Return whether a document's component declares a dataset; imports the component if another package has it."""
     if document.type.startswith("dataprep") or "." not in document.type:
         return True
     try:
-        return _dataset_type(document) is not None
+        return _find_dataset_type(document) is not None
     except ConfigError:
         return False
 
 
-def _dataset_type(document: Document) -> "type[Dataset] | None":
+def _find_dataset_type(document: Document) -> "type[Dataset] | None":
     """Return the dataset class of a document's component; None if the component of another package has none.
 
     Raises ConfigError if the component is unknown or cannot be imported.
@@ -220,16 +220,16 @@ def _dataset_type(document: Document) -> "type[Dataset] | None":
     from dataprep_assets.engine.artifact.dataset import Dataset
 
     location = f"{document.path}:{document.line}: type: {document.type}"
-    names = [_OURS + name for name in components.__all__]
+    names = [_OWN_PREFIX + name for name in components.__all__]
     if document.type in names:
         try:
-            return components.find_dataset_class(document.type.removeprefix(_OURS))
+            return components.find_dataset_class(document.type.removeprefix(_OWN_PREFIX))
         except ConfigError as error:
             raise ConfigError(f"{location}: {error}") from error
     nearest_name = find_nearest(document.type, names) or find_nearest(document.type, components.__all__)
     if document.type.startswith("dataprep") or "." not in document.type:
         hint = (
-            f"did you mean {nearest_name if '.' in nearest_name else _OURS + nearest_name}?"
+            f"did you mean {nearest_name if '.' in nearest_name else _OWN_PREFIX + nearest_name}?"
             if nearest_name
             else f"Available: {', '.join(names)}"
         )
@@ -247,14 +247,14 @@ def _dataset_type(document: Document) -> "type[Dataset] | None":
 def _needs_dagster(document: Document, dataset_class: "type[Dataset]") -> bool:
     """Return whether a document must be loaded by Dagster.
 
-    This is the case for templates, for dates (which Dagster reads as text), for keys of its own, and for `automation`,
-    whose cron expressions Dagster validates.
+    This is the case for templates, for dates (which Dagster reads as text), for Dagster's own keys, and for
+    `automation`, whose cron expressions Dagster validates.
     """
     return (
-        not document.type.startswith(_OURS)
+        not document.type.startswith(_OWN_PREFIX)
         or not document.keys <= {"type", "attributes"}
         or "automation" in document.attributes
-        or has_templates(document.attributes, dataset_class.own_templates(document.attributes))
+        or has_templates(document.attributes, dataset_class.list_own_templates(document.attributes))
         or has_dates(document.attributes)
     )
 

@@ -5,7 +5,7 @@ Each message gives the problem, the value, the location (file, row, byte) and th
     DataprepError
     ├── ConfigError          a declaration (YAML, environment) that cannot work
     ├── SourceError          the source of documents cannot be listed or read
-    │   ├── CorruptSourceError   bytes are there and wrong (truncated, flipped, undecodable)
+    │   ├── CorruptSourceError   the bytes of the source are wrong (truncated, flipped, undecodable)
     │   └── TransferError        bytes could not be fetched within the retry budget
     ├── BadRecordError       a record breaks the bad-record policy, or its budget
     ├── TokenizerError       the tokenizer bundle or an engine cannot be used
@@ -36,7 +36,7 @@ def count_of(count: int, noun: str, many: str | None = None) -> str:
 
 
 def os_error_reason(error: OSError) -> str:
-    """Return the system's reason for an error without the file's name; for denied access also the remedy."""
+    """Return the system's reason for an error, without the file's name. If access is denied, add the remedy."""
     reason = error.strerror or str(error)
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"{reason}. Give your user access to the file and its folders (`ls -l` shows their permissions)"
@@ -78,14 +78,14 @@ class DataprepError(Exception):
 
 
 class ConfigError(DataprepError):
-    """A declaration that cannot work; names the file, the key, the value and the allowed values.
+    """Error for a declaration that cannot work. It names the file, the key, the value and the allowed values.
 
     The message repeats only the user's input and no data, so it is also shown for a sensitive dataset.
     """
 
 
 class SourceError(DataprepError):
-    """A source of documents that cannot be listed or read; `relpath` is the path of the faulty file, if any.
+    """Error for a source of documents that cannot be listed or read. `relpath` is the faulty file's path, if any.
 
     A file name may contain a patient's name. Where the message must not be shown, the path still identifies the
     affected part of the data.
@@ -97,66 +97,72 @@ class SourceError(DataprepError):
 
 
 class CorruptSourceError(SourceError):
-    """A source file with wrong bytes; names the file and the byte."""
+    """Error for a source file with wrong bytes. It names the file and the byte."""
 
 
 class TransferError(SourceError):
-    """A transfer that failed within the retry budget; names the object and the last cause."""
+    """Error for a transfer that failed within the retry budget. It names the object and the last cause."""
 
 
 class BadRecordError(DataprepError):
-    """A record that the bad-record policy rejects; names file, row and byte."""
+    """Error for a record that the bad-record policy rejects. It names the file, the row and the byte."""
 
 
 class TokenizerError(DataprepError):
-    """A tokenizer bundle or engine that cannot be used."""
+    """Error for a tokenizer bundle or an engine that cannot be used."""
 
 
 class CertificateError(TokenizerError):
-    """A fast engine that disagrees with the reference engine."""
+    """Error for a fast engine that disagrees with the reference engine."""
 
 
 class FormatError(DataprepError):
-    """Bytes that do not follow their declared format."""
+    """Error for bytes that do not follow their declared format."""
 
 
 class IntegrityError(DataprepError):
-    """An artifact that differs from its receipt, or a ledger that does not balance."""
+    """Error for an artifact that differs from its receipt, or a ledger that does not balance."""
 
 
 class DriftError(IntegrityError):
-    """A dataset that differs, or would differ, from its lock."""
+    """Error for a dataset that differs, or would differ, from its lock."""
 
 
 class MissingArtifactError(IntegrityError):
-    """An input artifact that does not exist or has no receipt."""
+    """Error for an input artifact that does not exist or has no receipt."""
 
 
 class DiskFullError(DataprepError):
-    """A disk or quota without space for a write; names the path, the free bytes and, if known, the required bytes."""
+    """Error for a write that exceeds the space of a disk or quota.
+
+    It names the path, the free bytes and, if known, the required bytes.
+    """
 
 
 class OutOfMemoryError(DataprepError):
-    """No memory left on the machine or within a limit; names the file being read, which is not necessarily damaged."""
+    """Error for memory that is exhausted on the machine or within a limit.
+
+    It names the file that was being read, which is not necessarily damaged.
+    """
 
 
 class NotFoundError(DataprepError):
-    """A requested document, row, token or sample that does not exist; names the available ones."""
+    """Error for a requested document, row, token or sample that does not exist. It names the available ones."""
 
 
 class RunFailedError(DataprepError):
-    """A run in which steps failed: a line per failed step, with its artifact and the reason."""
+    """Error for a run in which steps failed. It has a line per failed step, with its artifact and the reason."""
 
 
 class BoundError(DataprepError):
-    """A process that exceeded its bound; names its position (file and row), its usage and the limit."""
+    """Error for a process that exceeded its bound. It names its position (file and row), its usage and the limit."""
 
 
 class WorkerDiedError(DataprepError):
-    """A worker process that ended without an answer; names its task."""
+    """Error for a worker process that ended without an answer. It names its task."""
 
 
-def memory_error(location: str) -> OutOfMemoryError:
+def build_memory_error(location: str) -> OutOfMemoryError:
     """Return an error for exhausted memory; `location` names the work that needed it."""
     return OutOfMemoryError(
         f"{location}: out of memory. The file is not necessarily damaged. Give the process more memory, or run fewer "

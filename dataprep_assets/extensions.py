@@ -1,8 +1,8 @@
 """Extensions from other packages, such as views of a corpus and pipelines; each kind is a group of entry points.
 
 This package's own extensions are found in a folder, and other packages' extensions by their entry points. Entry points
-for its own would be a manual list in pyproject.toml, and a checkout would find a new extension only after a
-reinstallation.
+for this package's own extensions would require a manual list in pyproject.toml, and a checkout would find a new
+extension only after a reinstallation.
 
 Names are known without importing anything. Only an extension that a declaration names is imported, so a package that
 cannot be imported affects only its users.
@@ -23,7 +23,7 @@ _OWN = "dataprep-assets"
 
 
 @cache
-def _entry_points(path: tuple[str, ...]) -> Any:
+def _read_entry_points(path: tuple[str, ...]) -> Any:
     """Return the entry points of all packages on `path`, read once for all kinds of extensions.
 
     The class of the result differs between versions of Python, but always has `select`. `path` is `sys.path`, because
@@ -58,8 +58,8 @@ class Extension:
         """Whether the extension is part of this package."""
         return self.package == _OWN
 
-    def sibling(self, module: str, attribute: str) -> "Extension":
-        """Return an object in another module of the same folder."""
+    def get_sibling(self, module: str, attribute: str) -> "Extension":
+        """Return the extension for an object in another module of the same folder."""
         return replace(self, module=f"{self.module.rpartition('.')[0]}.{module}", attribute=attribute)
 
     def load(self) -> Any:
@@ -72,7 +72,7 @@ class Extension:
                 "the package, or uninstall it"
             ) from error
 
-    def unfit_error(self, reason: str) -> ConfigError:
+    def build_unfit_error(self, reason: str) -> ConfigError:
         """Return an error for an object of the wrong type or with wrong attributes."""
         return ConfigError(f"{self}: {self.module}:{self.attribute} {reason}. Repair the package, or uninstall it")
 
@@ -113,7 +113,7 @@ class Extensions:
         extensions: dict[str, list[Extension]] = {}
         for name, value in self._own.items():
             extensions.setdefault(name, []).append(self._build_extension(name, value, _OWN))
-        for point in _entry_points(tuple(sys.path)).select(group=self._group):
+        for point in _read_entry_points(tuple(sys.path)).select(group=self._group):
             package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
             extensions.setdefault(point.name, []).append(self._build_extension(point.name, point.value, package))
         return extensions

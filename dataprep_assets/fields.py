@@ -22,12 +22,12 @@ def value_at(row: Any, path: str, default: Any = None) -> Any:
 
 def values_at(rows: Iterable[Mapping[str, Any]], path: str) -> list[Any]:
     """Return the value of a field of each row; None for a row without it."""
-    # avoid the function call for a plain name, because this runs for every row
+    # Avoid the function call for a plain name, because this runs for every row.
     return [value_at(row, path) for row in rows] if "." in path else [row.get(path) for row in rows]
 
 
 def find_siblings(rows: Sequence[Any], path: str) -> tuple[str, list[str]]:
-    """Return the object in which a path that no row has ends, and the object's fields in any row.
+    """Return the innermost existing object on a path that no row has, and the object's fields in any row.
 
     The object is "" for the row itself. For `a.b.c`, rows with an object `a` that has a field `x` give `a` and `x`.
     """
@@ -86,30 +86,32 @@ def select_fields(batch: Any, paths: Sequence[str]) -> Any:
     import pyarrow as pa
 
     columns: dict[str, Any] = {}
-    for name, rests in _paths_by_column(batch.schema, paths).items():
+    for name, rests in _group_paths_by_column(batch.schema, paths).items():
         column = batch.column(name)
         columns[name] = (
-            column if None in rests else _narrow_struct(column, [inner_path for inner_path in rests if inner_path])
+            column
+            if None in rests
+            else _select_struct_fields(column, [inner_path for inner_path in rests if inner_path])
         )
     return pa.RecordBatch.from_pydict(columns) if columns else batch.select([])
 
 
-def _narrow_struct(array: Any, paths: Sequence[str]) -> Any:
+def _select_struct_fields(array: Any, paths: Sequence[str]) -> Any:
     import pyarrow as pa
 
     fields: dict[str, Any] = {}
-    for name, rests in _paths_by_column(array.type, paths).items():
+    for name, rests in _group_paths_by_column(array.type, paths).items():
         inner = array.field(name)
         fields[name] = (
-            inner if None in rests else _narrow_struct(inner, [inner_path for inner_path in rests if inner_path])
+            inner if None in rests else _select_struct_fields(inner, [inner_path for inner_path in rests if inner_path])
         )
     if not fields:
         return array
     return pa.StructArray.from_arrays([*fields.values()], names=[*fields], mask=array.is_null())
 
 
-def _paths_by_column(schema: Any, paths: Sequence[str]) -> dict[str, list[str | None]]:
-    """Return column → the parts that `paths` select: None for the whole column, else paths inside it."""
+def _group_paths_by_column(schema: Any, paths: Sequence[str]) -> dict[str, list[str | None]]:
+    """Return a mapping from each column to the parts that `paths` select: None for the whole, else paths inside it."""
     import pyarrow.types as types
 
     paths_by_name: dict[str, list[str | None]] = {}

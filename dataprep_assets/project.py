@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # their folders' names. Shipped assets have the tag `dataprep/shown_as`, and DATAPREP_SHOW selects which of them the
 # code location shows. `dataprep` commands find all datasets by name.
 #
-# Entry points: `shipped_kind`, `is_shown`.
+# Entry points: `find_shipped_kind`, `is_shown`.
 
 SHIPPED_FOLDERS = {"samples": "sample", "examples": "example"}
 """Folders of `SHIPPED` → the tag of the assets of the datasets in them."""
@@ -39,7 +39,7 @@ SHOWN_AS = "dataprep/shown_as"
 SHOW = "DATAPREP_SHOW"
 
 
-def shipped_kind(folder: Path) -> str | None:
+def find_shipped_kind(folder: Path) -> str | None:
     """Return `sample` or `example` for the folder of a shipped dataset; None for a user's own dataset."""
     return SHIPPED_FOLDERS.get(folder.parent.name) if folder.parent.parent == SHIPPED else None
 
@@ -48,7 +48,7 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
     """Return whether the code location shows datasets of this kind: only samples, unless DATAPREP_SHOW is set.
 
     Args:
-        kind: The result of `shipped_kind`; the user's own datasets (None) are always shown.
+        kind: The result of `find_shipped_kind`; the user's own datasets (None) are always shown.
         environment: Environment with DATAPREP_SHOW: `none`, or a comma-separated list of `samples` and `examples`.
 
     Raises ConfigError for any other value.
@@ -70,7 +70,7 @@ def is_shown(kind: str | None, environment: Mapping[str, str] = os.environ) -> b
 T = TypeVar("T")
 
 
-def user_cache() -> Path:
+def find_user_cache() -> Path:
     """Return the folder of caches that all projects of a user share; raise ConfigError without a home folder.
 
     It is `$XDG_CACHE_HOME/dataprep-assets` (`~/.cache/dataprep-assets`), and may be deleted at any time.
@@ -93,12 +93,12 @@ def read_state(path: str | os.PathLike[str], schema: type[T]) -> T | None:
 
 def validate_json(data: bytes, schema: type[T]) -> T:
     """Return the value of a JSON text; raise ValueError if it is not of the type `schema`."""
-    return cast("T", _adapter(cast("Hashable", schema)).validate_json(data, strict=True))
+    return cast("T", _build_adapter(cast("Hashable", schema)).validate_json(data, strict=True))
 
 
 @lru_cache(maxsize=16)
-def _adapter(schema: Any) -> "TypeAdapter[Any]":
-    # imported here, because completion and `--help` find the project but read no state
+def _build_adapter(schema: Any) -> "TypeAdapter[Any]":
+    # Imported only when needed, because completion and `--help` find the project but read no state.
     from pydantic import TypeAdapter
 
     return TypeAdapter(schema)
@@ -150,15 +150,15 @@ class Project:
         for _ in self.defs_module.split("."):
             base = base.parent
         spec = find_spec(self.defs_module.partition(".")[0])
-        # a spec without an origin is only a folder of that name, such as the project's own in the working directory
+        # A spec without an origin is only a folder of that name, such as the project's own in the working directory.
         if spec is None or spec.origin is None:
-            # append the folder last, because a `tokenizers.py` in it must not replace the library
+            # Append the folder last, because a `tokenizers.py` in it must not replace the library.
             sys.path.append(str(base))
 
     def load_environment(self) -> list[str]:
         """Set the variables of the project's `.env` in this process; return the names whose value was overwritten.
 
-        They override existing variables, as in Dagster's commands.
+        The variables of the file override existing ones, as in Dagster's commands.
 
         Raises ConfigError, which names the line, if the file cannot be read or a line is not `NAME=value`.
         """

@@ -19,7 +19,7 @@ from unicodedata import east_asian_width
 MAX_LINES = 30
 """Maximum number of lines that a run prints after its steps."""
 LAYOUT_COLUMNS = 80
-"""Width for which tables are laid out when the output is no terminal."""
+"""Width for which tables are laid out when the output is not a terminal."""
 _ERASE = "\r\x1b[2K"
 _INDENT = 4
 _WORD = re.compile(r" *(?:[^ `]*`[^`]{1,48}`[^ ]*|[\d.,]+ (?:s|ms|min|h|B|[kMGT]B)(?![^\s.,;:)])|[^ ]+(?: …$)?)")
@@ -45,7 +45,7 @@ def read_width(stream: TextIO) -> int | None:
 
 
 def wrap_line(line: str, width: int | None) -> list[str]:
-    """Return a line as rows of at most `width` columns, broken at spaces; None for one row.
+    """Return a line as rows of at most `width` columns, broken at spaces; a `width` of None gives a single row.
 
     Further rows are indented below the last column of a table row, or else by four spaces more than the line. A short
     command in backquotes is not broken. A longer word, such as a path, gets its own row and overflows it.
@@ -55,7 +55,7 @@ def wrap_line(line: str, width: int | None) -> list[str]:
     columns = [gap.end() for gap in re.finditer(r"(?<=\S) {2,}(?=\S)", line) if gap.end() < width]
     last_column = columns[-1] if columns else 0
     indent = len(line) - len(line.lstrip(" ")) + _INDENT
-    # in a narrow last column, text would have one word per line, and a word that does not fit needs the whole line
+    # In a narrow last column, text would have one word per line, and a word that does not fit needs the whole line.
     if (
         width - last_column >= width // 3
         and max((_count_cells(word.strip()) for word in _WORD.findall(line[last_column:])), default=0)
@@ -85,7 +85,7 @@ def _count_cells(text: str) -> int:
 
 
 def print_lines(lines: Sequence[str], stream: TextIO | None = None) -> None:
-    """Print lines, wrapped if the stream is a terminal; standard output by default."""
+    """Print lines to a stream (default: standard output), wrapped if the stream is a terminal."""
     stream = sys.stdout if stream is None else stream
     stop_waiting()
     width = read_width(stream)
@@ -130,33 +130,33 @@ def shorten_sections(
     end_heights = [sum(count_rows(line, width) for line in section.end) for section in sections]
     line_counts = [len(section.lines) for section in sections]
 
-    def ending(index: int) -> str:
+    def format_ending(index: int) -> str:
         return f"  and {len(sections[index].lines) - line_counts[index]:,} more: {more}"
 
-    def rows_of(index: int) -> int:
+    def measure(index: int) -> int:
         is_cut = line_counts[index] < len(sections[index].lines)
         rows = sum(heights[index][: line_counts[index]]) + end_heights[index]
-        return rows + (count_rows(ending(index), width) if is_cut else 0)
+        return rows + (count_rows(format_ending(index), width) if is_cut else 0)
 
-    while sum(rows_of(index) + 1 for index in range(len(sections)) if sections[index].all_lines) > max_rows:
-        section = max(range(len(sections)), key=lambda index: rows_of(index) if line_counts[index] > 1 else 0)
+    while sum(measure(index) + 1 for index in range(len(sections)) if sections[index].all_lines) > max_rows:
+        section = max(range(len(sections)), key=lambda index: measure(index) if line_counts[index] > 1 else 0)
         if line_counts[section] <= 1:
             break
-        # the line about the rest also takes a row, so it must replace at least two lines
+        # The line about the hidden lines also takes a row, so it must replace at least two lines.
         is_whole = line_counts[section] == len(sections[section].lines)
         line_counts[section] -= 2 if is_whole and line_counts[section] > 2 else 1
     return [
         [
             *section.lines[: line_counts[index]],
-            *([ending(index)] if line_counts[index] < len(section.lines) else []),
+            *([format_ending(index)] if line_counts[index] < len(section.lines) else []),
             *section.end,
         ]
         for index, section in enumerate(sections)
     ]
 
 
-def relative_paths(text: str, root: Path) -> str:
-    """Return a text with the paths in the working directory, or in the project that encloses it, relative to it.
+def shorten_paths(text: str, root: Path) -> str:
+    """Return a text in which paths below the working directory, or below its project, are relative paths.
 
     Args:
         text: A line with any number of absolute paths.
@@ -168,8 +168,8 @@ def relative_paths(text: str, root: Path) -> str:
         bases[root] = f"{os.path.relpath(root, directory)}/"
     for base, short in bases.items():
         if base != Path("/"):
-            # replace only the beginning of a path, because another path may contain this one; `NAME=path` is for
-            # another shell
+            # Replace only the beginning of a path, because another path may contain this one; `NAME=path` is for
+            # another shell.
             text = re.sub(rf"(?<![^\s'\"=(\[,])(?<![A-Z]=){re.escape(str(base))}/", short.replace("\\", r"\\"), text)
     return text
 
@@ -178,12 +178,12 @@ _has_waiting_line = False
 
 
 def show_waiting(text: str) -> None:
-    """Show the work of a command before its first output, on a terminal, in place of the previous such line."""
+    """Show on a terminal what a command does before its first output; the line replaces the previous such line."""
     global _has_waiting_line
     width = read_width(sys.stderr)
     if width is None or os.environ.get("TERM") == "dumb":
         return
-    # return the cursor to the start, so that an unexpected line overwrites this one
+    # Return the cursor to the start, so that an unexpected line overwrites this one.
     sys.stderr.write(f"{_ERASE}{text[: width - 1]}\r")
     sys.stderr.flush()
     _has_waiting_line = True
@@ -201,7 +201,7 @@ def stop_waiting() -> None:
 def is_waited_for(words: Sequence[str]) -> bool:
     """Return whether the command with these arguments shows a line while it loads.
 
-    A pager reads standard output and draws on the terminal, and data is not mixed with anything.
+    Such a line must not disturb a pager, which reads standard output and draws on the terminal, or be mixed with data.
     """
     if not words or words[0] in _AT_ONCE or not _WITHOUT_WAITING.isdisjoint(words):
         return False

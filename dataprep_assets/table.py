@@ -5,7 +5,7 @@ from datetime import datetime
 
 
 def format_share(share: float) -> str:
-    """Return a share from 0 to 1 in percent with one digit, `0.3%`; a small one is not rounded to nothing."""
+    """Return a share from 0 to 1 in percent with one digit, such as `0.3%`; a small share is not rounded to 0."""
     return "< 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 

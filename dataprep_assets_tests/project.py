@@ -12,15 +12,15 @@ import dagster as dg
 
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.dataset import validate_declaration
-from dataprep_assets.engine.artifact.spec import ArtifactSpec, asset_path
+from dataprep_assets.engine.artifact.spec import ArtifactSpec, build_asset_path
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.checks import check_evaluation, examine_artifact
+from dataprep_assets.orchestration.checks import build_check_evaluation, examine_artifact
 from dataprep_assets.orchestration.component import DatasetComponent
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-from dataprep_assets.resources import StorageResource, resources_of
-from dataprep_assets.resources.environment import initialized
+from dataprep_assets.resources import StorageResource, create_resources
+from dataprep_assets.resources.environment import resolve_variables
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
 
@@ -63,7 +63,7 @@ class Bound:
         of = [*(component.declaration for component in components), storage]
         if len(of) != len(self._of) or any(one is not other for one, other in zip(of, self._of, strict=True)):
             built = [component.build_defs(None) for component in components]  # type: ignore[arg-type]
-            self._made = dg.Definitions.merge(*built, dg.Definitions(resources=resources_of(storage)))
+            self._made = dg.Definitions.merge(*built, dg.Definitions(resources=create_resources(storage)))
             self._of = of
         return self._made
 
@@ -81,11 +81,11 @@ class Project:
     @property
     def store(self) -> ArtifactStore:
         """Where its artifacts are."""
-        return initialized(self.storage).artifacts(self.corpus.storage)
+        return resolve_variables(self.storage).artifacts(self.corpus.storage)
 
     def key(self, name: str, split: str | None = None) -> dg.AssetKey:
         """The key of one of its assets."""
-        return dg.AssetKey(asset_path(self.corpus.dataset, name, split))
+        return dg.AssetKey(build_asset_path(self.corpus.dataset, name, split))
 
     @property
     def definitions(self) -> dg.Definitions:
@@ -163,7 +163,7 @@ def evaluated(specs: Iterable[ArtifactSpec], storage: StorageResource) -> Iterat
         if spec.checks:
             store = spec.declaration.store(storage)
             for name, finding in examine_artifact(spec, store, spec.slots(store), is_rebuild=True).items():
-                yield check_evaluation(spec, store, name, finding)
+                yield build_check_evaluation(spec, store, name, finding)
 
 
 def differing_versions(specs: Iterable[ArtifactSpec], store: ArtifactStore) -> dict[str, set[int]]:

@@ -13,7 +13,7 @@ from dataprep_assets.screen import (
     count_rows,
     is_waited_for,
     list_named_datasets,
-    relative_paths,
+    shorten_paths,
     shorten_sections,
     wrap_line,
     wrap_output,
@@ -105,14 +105,14 @@ def test_paths_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch
     text = f"a = '{project}/bins' --b={project}/bins /copy{project}/bins s3:/{project}/bins {project}s/bins"
     kept = f"/copy{project}/bins s3:/{project}/bins {project}s/bins"
     monkeypatch.chdir(project)
-    assert relative_paths(text, project) == f"a = 'bins' --b=bins {kept}"
+    assert shorten_paths(text, project) == f"a = 'bins' --b=bins {kept}"
     monkeypatch.chdir(project / "notes")
-    assert relative_paths(text, project) == f"a = '../bins' --b=../bins {kept}"
+    assert shorten_paths(text, project) == f"a = '../bins' --b=../bins {kept}"
     monkeypatch.chdir(tmp_path.parent)
     outside = tmp_path / "other"
     outside.mkdir()
     monkeypatch.chdir(outside)
-    assert relative_paths(text, project) == text
+    assert shorten_paths(text, project) == text
 
 
 def test_the_names_after_run_are_the_datasets() -> None:

@@ -13,16 +13,14 @@ from dataprep_assets.resources.environment import build_storage
 from dataprep_assets.resources.io_manager import KEY, ArtifactIOManager
 from dataprep_assets.resources.storage import StorageResource
 
-__all__ = ["ArtifactIOManager", "StorageResource", "build_resources", "resources_of"]
+__all__ = ["ArtifactIOManager", "StorageResource", "build_resources", "create_resources"]
 
 
 def build_resources(project_root: Path) -> dict[str, Any]:
-    """Return the resources of the code location, configured by the environment (variables:
-    `resources/environment.py`).
-    """
-    return resources_of(build_storage(project_root))
+    """Return the resources of the code location, as the environment configures them (`resources/environment.py`)."""
+    return create_resources(build_storage(project_root))
 
 
-def resources_of(storage: StorageResource) -> dict[str, Any]:
+def create_resources(storage: StorageResource) -> dict[str, Any]:
     """Return the resources that the assets need: the storage, and the IO manager that uses it."""
     return {"storage": storage, KEY: ArtifactIOManager(storage=storage)}

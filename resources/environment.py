@@ -28,15 +28,15 @@ from typing import Any
 import dagster as dg
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.integrity.storage import choose_cache, local_storage
+from dataprep_assets.integrity.storage import choose_cache, find_local_storage
 from dataprep_assets.resources.storage import StorageResource
 from dataprep_assets.stores.connect import (
     AWS_PAIR,
     KINDS,
     WRITE_PAIR,
+    find_s3_endpoint,
     list_names_to_set,
-    s3_credentials,
-    s3_endpoint,
+    list_s3_credentials,
 )
 from dataprep_assets.stores.endpoints import allows_http
 
@@ -46,21 +46,21 @@ def build_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
 
     Raises ConfigError, which names the variable, if a variable is missing or invalid.
     """
-    local = local_storage(project_root, environment)
+    local = find_local_storage(project_root, environment)
     cache, cache_bytes = choose_cache(project_root, environment)
     common: dict[str, Any] = {"cache": str(cache), "cache_bytes": cache_bytes}
     if local is not None:
         return StorageResource(root=str(local.root), **common)
     kind, root = environment["DATAPREP_STORAGE"], environment.get("DATAPREP_ROOT") or ""
     if kind == "gcs":
-        return _gcs(environment, root, common)
+        return _build_gcs(environment, root, common)
     if KINDS[kind] == "s3":
-        return _s3(environment, kind, root, common)
-    bucket = _required(environment, kind, "DATAPREP_BUCKET")
+        return _build_s3(environment, kind, root, common)
+    bucket = _require_variable(environment, kind, "DATAPREP_BUCKET")
     return StorageResource(root=f"{KINDS[kind]}://{bucket}/{root.strip('/')}", **common)
 
 
-def _gcs(environment: Mapping[str, str], root: str, common: Mapping[str, Any]) -> StorageResource:
+def _build_gcs(environment: Mapping[str, str], root: str, common: Mapping[str, Any]) -> StorageResource:
     try:
         from dagster_gcp.gcs import GCSResource
 
@@ -71,14 +71,14 @@ def _gcs(environment: Mapping[str, str], root: str, common: Mapping[str, Any]) -
         ) from error
     return GcsStorageResource(
         gcs=GCSResource(project=environment.get("GOOGLE_CLOUD_PROJECT") or None),
-        bucket=_required(environment, "gcs", "DATAPREP_BUCKET"),
+        bucket=_require_variable(environment, "gcs", "DATAPREP_BUCKET"),
         prefix=root.strip("/"),
         allow_http=allows_http(environment),
         **common,
     )
 
 
-def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[str, Any]) -> StorageResource:
+def _build_s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[str, Any]) -> StorageResource:
     try:
         from dagster_aws.s3 import S3Resource
 
@@ -87,11 +87,11 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
         raise ConfigError(
             f"DATAPREP_STORAGE: {kind} needs the extra `r2`. Install it: pip install 'dataprep-assets[r2]'"
         ) from error
-    bucket = _required(environment, kind, "DATAPREP_BUCKET", "R2_DATASET_BUCKET_NAME")
-    # without an endpoint boto3 would connect to AWS
+    bucket = _require_variable(environment, kind, "DATAPREP_BUCKET", "R2_DATASET_BUCKET_NAME")
+    # Without an endpoint boto3 would connect to AWS.
     if kind == "r2":
-        _required(environment, kind, "DATAPREP_ENDPOINT_URL", "R2_DATASET_ACCOUNT_ID")
-    names = s3_credentials(environment)
+        _require_variable(environment, kind, "DATAPREP_ENDPOINT_URL", "R2_DATASET_ACCOUNT_ID")
+    names = list_s3_credentials(environment)
     if names is None and kind == "r2" and not any(environment.get(name) for name in (AWS_PAIR[0], "AWS_PROFILE")):
         raise ConfigError(
             f"DATAPREP_STORAGE={kind} needs credentials. Set {WRITE_PAIR[0]} and {WRITE_PAIR[1]}, or {AWS_PAIR[0]} and "
@@ -99,12 +99,12 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
         )
     keys: dict[str, Any] = {}
     if names is not None:
-        # pass the names of the variables, because Dagster's UI does not show the value of an `EnvVar`
+        # Pass the names of the variables, because Dagster's UI does not show the value of an `EnvVar`.
         fields = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
         keys = {field: dg.EnvVar(name) for field, name in zip(fields, names, strict=True) if environment.get(name)}
     return R2StorageResource(
         s3=S3Resource(
-            endpoint_url=s3_endpoint(environment), profile_name=environment.get("AWS_PROFILE") or None, **keys
+            endpoint_url=find_s3_endpoint(environment), profile_name=environment.get("AWS_PROFILE") or None, **keys
         ),
         bucket=bucket,
         prefix=(root or environment.get("DATASET_BINS_PATH") or "").strip("/"),
@@ -116,20 +116,21 @@ def _s3(environment: Mapping[str, str], kind: str, root: str, common: Mapping[st
 
 def open_storage(project_root: Path) -> StorageResource:
     """Return the storage that the environment configures, for use outside a run: its `EnvVar`s are resolved."""
-    return initialized(build_storage(project_root))
+    return resolve_variables(build_storage(project_root))
 
 
-def initialized(resource: StorageResource) -> StorageResource:
+def resolve_variables(resource: StorageResource) -> StorageResource:
     """Return the resource with its `EnvVar`s resolved."""
     if type(resource) is StorageResource:
-        # it has no EnvVar, and resolving would create a Dagster instance, a seventh of a command's time
+        # A local storage has no `EnvVar`. Resolving it would create a Dagster instance, which takes a seventh of a
+        # command's time.
         return resource
     with resource.process_config_and_initialize_cm() as storage:  # the resource needs no teardown
         assert isinstance(storage, StorageResource)
         return storage
 
 
-def _required(environment: Mapping[str, str], kind: str, *names: str) -> str:
+def _require_variable(environment: Mapping[str, str], kind: str, *names: str) -> str:
     for name in names:
         if value := environment.get(name):
             return value

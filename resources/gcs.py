@@ -8,9 +8,7 @@ from dataprep_assets.stores.connect import GcsAddress, StoreAddress
 
 
 class GcsStorageResource(StorageResource):
-    """Artifacts below `prefix` of `bucket`. `gcs` sets the project; the credentials are Google's default
-    credentials.
-    """
+    """Artifacts below `prefix` of `bucket`, with Google's default credentials; `gcs` sets the project."""
 
     gcs: dg.ResourceDependency[GCSResource]
     bucket: str

@@ -42,7 +42,7 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         artifacts = [parse_asset_path(context.asset_key.path, partition) for partition in context.asset_partition_keys]
         if len(artifacts) == 1 and context.has_partition_key:
             return ArtifactHandle.from_store(store, artifacts[0])
-        # read all receipts together, so that the error names all missing partitions
+        # Read all receipts together, so that the error names all missing partitions.
         receipts = store.receipts(artifacts)
         if missing := [str(a) for a, receipt in zip(artifacts, receipts, strict=True) if receipt is None]:
             names = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
@@ -57,9 +57,7 @@ class ArtifactIOManager(dg.ConfigurableIOManager):
         }
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Accept the handle of the asset's own artifact, or None if it is finished; raise ConfigError for anything
-        else.
-        """
+        """Accept a handle of the asset's artifact, or None if it is finished; raise ConfigError for any other value."""
         if obj is not None and not isinstance(obj, ArtifactHandle):
             raise ConfigError(
                 f"{context.asset_key.to_user_string()}: returned a {type(obj).__name__}, but the IO manager {KEY!r} "

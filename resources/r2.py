@@ -1,5 +1,4 @@
-"""Artifacts in a bucket with an S3 API (Cloudflare R2, AWS, MinIO): a Dagster resource that uses dagster-aws's
-`S3Resource`.
+"""Artifacts in an S3-compatible bucket (Cloudflare R2, AWS, MinIO), as a resource based on dagster-aws's `S3Resource`.
 
 `S3Resource.get_client()` only configures boto3's retries (dagster-aws 0.29, `s3/utils.py`). Therefore the store creates
 its own client with its own timeouts, checksums and retries (`stores/amazon/api.py`), from the resource's endpoint,

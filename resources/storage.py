@@ -34,7 +34,7 @@ class StorageResource(dg.ConfigurableResource[Any]):
     def artifacts(self, declared: str | None = None, *, private: bool = False) -> ArtifactStore:
         """Return the store of a dataset's artifacts: at the declared URL or folder, else at this resource's address.
 
-        `private`: only the owner can read local copies of a bucket's files.
+        If `private` is true, only the owner can read local copies of a bucket's files.
         """
         address = self.address() if declared is None else parse_place(declared, os.environ)
         if self.cache is None and "://" in self.root:

@@ -45,17 +45,17 @@ from dataprep_assets.cli import (
     verify,
 )
 from dataprep_assets.cli.support.arguments import Options
-from dataprep_assets.cli.support.examples import format_examples
-from dataprep_assets.cli.support.project import current_privacy, scope_privacy, use_project
-from dataprep_assets.cli.support.welcome import DOCS, welcome_lines
+from dataprep_assets.cli.support.examples import EXAMPLES
+from dataprep_assets.cli.support.project import get_privacy, scope_privacy, use_project
+from dataprep_assets.cli.support.welcome import DOCS, format_welcome
 from dataprep_assets.cli.training import release, schedule, seen
 from dataprep_assets.errors import ConfigError, DataprepError, os_error_reason
 from dataprep_assets.execution.run_task import disable_core_dumps
-from dataprep_assets.execution.watch import process_start, run_bounded
+from dataprep_assets.execution.watch import read_process_start, run_bounded
 from dataprep_assets.project import find_project
 from dataprep_assets.screen import print_error, stop_waiting, wrap_output
 
-# the last two are 128 plus the signal's number, as in a shell: SIGPIPE and SIGINT
+# The last two are 128 plus the signal's number, as in a shell: SIGPIPE and SIGINT.
 FAILED, WRONG_USAGE, BROKEN_PIPE, INTERRUPTED = 1, 2, 141, 130
 _WITHOUT_ENVIRONMENT = {"init", "--help", "-h", "--version"}
 _COMMANDS = (
@@ -91,18 +91,18 @@ _app = typer.Typer(
 
 
 class _ReaderGoneError(Exception):
-    """The reader of the output closed the pipe: `dataprep status NAME | head`."""
+    """Error for a pipe that its reader has closed, as in `dataprep status NAME | head`."""
 
 
 class _InterruptedError(Exception):
-    """Ctrl-C was pressed; typer would exit without a message."""
+    """Error for Ctrl-C, upon which typer itself would exit without a message."""
 
 
 def _wrap_command(command: Callable[..., int]) -> Callable[..., int]:
-    """Wrap a command so that closed output and Ctrl-C raise our own errors: typer would exit the process itself."""
+    """Wrap a command so that closed output and Ctrl-C raise this module's errors; typer would exit the process."""
 
     @wraps(command)
-    def guarded(*arguments: object, **options: object) -> int:
+    def run_guarded(*arguments: object, **options: object) -> int:
         try:
             code = command(*arguments, **options)
             sys.stdout.flush()
@@ -112,14 +112,16 @@ def _wrap_command(command: Callable[..., int]) -> Callable[..., int]:
             raise _InterruptedError from error
         return code
 
-    return guarded
+    return run_guarded
 
 
 for _module in _COMMANDS:
-    # click's default summary is cut after some words, so use the docstring's whole first line
+    # Use the docstring's whole first line, because click's default summary is truncated after a few words.
     _summary = str(_module.command.__doc__).splitlines()[0]
     _name = _module.__name__.rpartition(".")[2].rstrip("_")
-    _app.command(_name, short_help=_summary, epilog=format_examples(_name))(_wrap_command(_module.command))
+    # the line "\b" keeps the line breaks
+    _epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in EXAMPLES[_name])])
+    _app.command(_name, short_help=_summary, epilog=_epilog)(_wrap_command(_module.command))
 
 
 @_app.callback(invoke_without_command=True)
@@ -143,11 +145,11 @@ def _set_global_options(
     if folder is not None:
         use_project(folder)
     if context.invoked_subcommand is None:
-        print("\n".join(welcome_lines()))
+        print("\n".join(format_welcome()))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line, run one command, return its exit code. Errors are a few lines, without a traceback."""
+    """Parse the command line, run one command, and return its exit code. Errors are printed without a traceback."""
     # Imports create a million permanent objects. Garbage collection of these would take a tenth of a short command's
     # time, and another seventh at exit.
     gc.set_threshold(400_000, 20, 20)
@@ -157,31 +159,31 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
     words = sys.argv[1:] if arguments is None else arguments
-    # otherwise printing a file name that is not valid Unicode would raise
+    # Escape unencodable characters, because printing a file name that is not valid Unicode would otherwise fail.
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
-    # read before the fork, because a child process has its own start time
-    Options.began = process_start() if arguments is None else time.monotonic()
+    # Read the start time before the fork, because a child process has its own.
+    Options.began = read_process_start() if arguments is None else time.monotonic()
     Options.verbose, Options.quiet = "--verbose" in words, "--quiet" in words
     try:
         _load_environment(words)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # commands called from Python have no bounds, and neither has `ui`, which only starts other processes
+    # Commands called from Python have no bounds, and neither has `ui`, which only starts other processes.
     if arguments is not None or ui.__name__.rpartition(".")[2] in words:
         return _run_one(words)
     try:
         bounds = Bounds.from_environment(os.environ)
     except ConfigError as error:
         return _report_error(error, str(error), WRONG_USAGE)
-    # only `run` is retried, because a second `run` resumes the first one's work
+    # Only `run` is retried, because a second `run` resumes the first one's work.
     return run_bounded(
         partial(_run_one, words), bounds, lambda line: print_error(f"dataprep: {line}"), is_retry="run" in words
     )
 
 
 def _load_environment(words: list[str]) -> None:
-    """Load the `.env` of the project, before anything reads a variable; also for commands that need no project."""
+    """Load the project's `.env` before anything reads a variable, even for commands that need no project."""
     if not words or not _WITHOUT_ENVIRONMENT.isdisjoint(words):
         return
     parts = [part for word in words for part in word.split("=", 1)]
@@ -212,7 +214,7 @@ def _execute(words: list[str]) -> int:
         stop_waiting()
         return int(code or 0)
     except _ReaderGoneError:
-        # redirected, because Python flushes standard output again at exit, which would fail a second time
+        # Redirect standard output, because Python flushes it again at exit, which would fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KeyboardInterrupt, _InterruptedError, typer.Abort):
@@ -220,29 +222,29 @@ def _execute(words: list[str]) -> int:
         print_error(f"\ndataprep: interrupted. Finished work is kept. Run {command} again to resume")
         return INTERRUPTED
     except ConfigError as error:
-        return _report_error(error, current_privacy().public_error(error), WRONG_USAGE)
+        return _report_error(error, get_privacy().public_error(error), WRONG_USAGE)
     except DataprepError as error:
-        return _report_error(error, current_privacy().public_error(error), FAILED)
+        return _report_error(error, get_privacy().public_error(error), FAILED)
     except OSError as error:
         problem = ": ".join(str(part) for part in (error.filename, os_error_reason(error)) if part)
         return _report_error(
-            error, current_privacy().public_text(problem, f"{type(error).__name__}: {error.strerror}"), FAILED
+            error, get_privacy().public_text(problem, f"{type(error).__name__}: {error.strerror}"), FAILED
         )
     except Exception as error:
         # Detect usage errors by this method, because the name and module of typer's class differ between its versions.
         if (format_message := getattr(error, "format_message", None)) is None:
-            if not current_privacy().closed:
+            if not get_privacy().closed:
                 raise
-            return _report_error(error, current_privacy().public_error(error), FAILED)
+            return _report_error(error, get_privacy().public_error(error), FAILED)
         command = getattr(getattr(error, "ctx", None), "command_path", "dataprep")
-        # remove the words that pydantic puts before a choice's message
+        # Remove the words that pydantic puts before a choice's message.
         sentence = f"{format_message().replace('Value error, ', '').rstrip('.')}. See `{command} --help`"
         return _report_error(error, sentence, WRONG_USAGE)
 
 
 def _report_error(error: Exception, sentence: str, code: int) -> int:
-    if current_privacy().closed:
-        current_privacy().store_texts(traceback.format_exception(error))
+    if get_privacy().closed:
+        get_privacy().store_texts(traceback.format_exception(error))
     elif Options.verbose:
         traceback.print_exception(error)
     print_error(f"dataprep: {sentence}")

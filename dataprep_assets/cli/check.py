@@ -9,18 +9,18 @@ from typing import Annotated
 import typer
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.arguments import AsJson, dataset_names, print_error_line
+from dataprep_assets.cli.support.arguments import AsJson, complete_dataset_names, print_error_line
 from dataprep_assets.errors import DataprepError, count_of
 
 _WRONG = 2
 
 
-def _boundary_lines(files: Collection[Path]) -> Iterator[str]:
-    """Yield a line per dataset about the tokens around its documents, which only a trained model shows otherwise."""
+def _format_boundary_lines(files: Collection[Path]) -> Iterator[str]:
+    """Yield a line per dataset about the tokens around its documents, because wrong tokens show only after training."""
     names = [name for name, path in project.load_declarations().files.items() if path in files]
     for dataset in project.current_project().load_all(names):
         with suppress(DataprepError):  # the error is reported as a mistake
-            if line := dataset.boundary_line():
+            if line := dataset.describe_boundaries():
                 yield f"{dataset.declaration.dataset}: {line}"
 
 
@@ -30,7 +30,7 @@ def command(
         typer.Argument(
             metavar="[NAME...]",
             help="Names of the datasets to validate. [default: all datasets of the project, except hidden samples]",
-            autocompletion=dataset_names,
+            autocompletion=complete_dataset_names,
         ),
     ] = None,
     json_: AsJson = False,
@@ -43,7 +43,7 @@ def command(
         summary = f"note: {mistake}" if mistake.hint else str(mistake)
         print_error_line(json.dumps(mistake.to_json(), ensure_ascii=False) if json_ else summary)
     if not json_:
-        for line in () if error_count else _boundary_lines(files):
+        for line in () if error_count else _format_boundary_lines(files):
             print(line)
         summary = f"{count_of(error_count, 'error')}" if error_count else "no errors found"
         print(f"{count_of(len(files), 'declaration')}: {summary}")

@@ -39,7 +39,7 @@ def command(
         raise ConfigError(str(error)) from error
     locks = [lock for lock, _ in sides]
     comparison = compare_locks(locks[0], locks[1], (a, b))
-    privacy = _strictest_privacy(locks, are_closed=any(is_closed for _, is_closed in sides))
+    privacy = _find_strictest_privacy(locks, are_closed=any(is_closed for _, is_closed in sides))
     if json_:
         print(json.dumps(comparison.to_json(privacy), indent=1, ensure_ascii=False))
     else:
@@ -47,8 +47,8 @@ def command(
     return 0 if comparison.is_empty else 1
 
 
-def _strictest_privacy(locks: "Sequence[Lock]", *, are_closed: bool) -> Privacy:
-    """Return the strictest privacy of both sides; a dataset that is not loadable or has private files is private."""
+def _find_strictest_privacy(locks: "Sequence[Lock]", *, are_closed: bool) -> Privacy:
+    """Return the stricter privacy of the two sides; a dataset that cannot be loaded or has private files is private."""
     private = Privacy(closed=True, dataset=locks[0].dataset)
     privacies = [private] if are_closed else []
     with suppress(ConfigError):  # the command also works outside of a project

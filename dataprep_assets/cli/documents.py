@@ -58,10 +58,10 @@ def command(
         return 0
     rows = open_dataset.documents(where=where, reason=reason, split=split)
     max_rows = limit if limit is not None or as_csv or json_ else _MAX_ROWS
-    write, printed = _csv_writer(table.columns) if as_csv else _print_json if json_ else _print_row, 0
+    write, printed = _start_csv(table.columns) if as_csv else _print_json if json_ else _print_row, 0
     for printed, row in enumerate(islice(rows, max_rows), 1):  # noqa: B007
         write(row)
-    # counting the remaining rows does not read them
+    # Counting the remaining rows does not read them.
     if max_rows is not None and (remaining := rows.count() - printed):
         advice = "remove --limit to print all" if as_csv or json_ else "use --json or --csv to print all"
         print(f"and {count_of(remaining, 'more row')}: {advice}", file=sys.stderr if as_csv or json_ else sys.stdout)
@@ -69,7 +69,7 @@ def command(
 
 
 def _print_drops(dataset: str, table: "DocumentTable", privacy: Privacy, *, as_json: bool) -> None:
-    """Print the drops of each filter rule; without rules, the columns and the reasons of dropped rows."""
+    """Print the number of rows that each filter rule drops; without rules, print the columns and the drop reasons."""
     drops = table.drops()
     if as_json:
         report = None if drops is None else {**drops.to_json(privacy), "unprotected": list(table.unprotected())}
@@ -86,9 +86,9 @@ def _print_drops(dataset: str, table: "DocumentTable", privacy: Privacy, *, as_j
     project.print_unless_private(table.unprotected(), f"{dataset}: some taggers are not protected")
 
 
-def _csv_writer(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], object]:
+def _start_csv(columns: Sequence[str]) -> Callable[[Mapping[str, Any]], object]:
     """Print the CSV header; return the function that prints a row."""
-    # a table built before the declaration's last edit may have additional columns
+    # A table built before the declaration's last edit may have additional columns.
     writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore")
     writer.writeheader()
     return writer.writerow
@@ -105,7 +105,7 @@ def _print_row(row: Mapping[str, Any]) -> None:
     print("    " + ", ".join(f"{name} {_format_value(value)}" for name, value in details.items()))
 
 
-# columns that are already in the first line of a printed row
+# Columns that are already in the first line of a printed row.
 _SHOWN_COLUMNS = {"file", "row", "kept", "reason", "tokens"}
 
 

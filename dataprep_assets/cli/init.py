@@ -9,7 +9,7 @@ import typer
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.project import read_project
 from dataprep_assets.project_template import Sample, write_project
-from dataprep_assets.project_template.deployment import PAGE, DeployTarget, wheel_command, write_deployment
+from dataprep_assets.project_template.deployment import PAGE, DeployTarget, find_wheel_command, write_deployment
 
 
 def command(
@@ -48,7 +48,7 @@ def command(
             "  deploy/requirements.txt lists the packages of the image; put wheels that are not on an index into "
             "deploy/wheels"
         )
-        if (command := wheel_command(folder)) is not None:
+        if (command := find_wheel_command(folder)) is not None:
             print(f"  {command}")
         print(f"  for details see {PAGE}")
     return 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.arguments import AsJson, dataset_names
+from dataprep_assets.cli.support.arguments import AsJson, complete_dataset_names
 from dataprep_assets.engine.privacy import load_privacy
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.screen import wrap_line
@@ -48,7 +48,7 @@ def command(
         typer.Argument(
             metavar="[NAME...]",
             help="Names of the datasets to list. [default: all declared datasets]",
-            autocompletion=dataset_names,
+            autocompletion=complete_dataset_names,
         ),
     ] = None,
     json_: AsJson = False,
@@ -59,7 +59,7 @@ def command(
     Local sources are read. If they are large, name the datasets to list.
     """
     components = project.list_components()
-    # check all names before printing any line
+    # Check all names before printing any line.
     for name in datasets or ():
         project.find_declaration(name)
     rows = (_list_dataset(name, components[name]) for name in datasets or components)
@@ -81,7 +81,9 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
     try:
         loaded = project.load_declarations().load(project.find_declaration(name))
     except ConfigError as error:
-        return ListedDataset(dataset=name, component=component, state="cannot be loaded", why=_first_line(error))
+        return ListedDataset(
+            dataset=name, component=component, state="cannot be loaded", why=_extract_first_line(error)
+        )
     if not isinstance(loaded, Dataset):
         return ListedDataset(
             dataset=name, component=component, state="unknown", why="not a component of dataprep_assets"
@@ -90,7 +92,9 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
         to_make, reason = _count_to_build(loaded)
     except DataprepError as error:
         reason = (
-            load_privacy(loaded.declaration).public_error(error) if loaded.declaration.sensitive else _first_line(error)
+            load_privacy(loaded.declaration).public_error(error)
+            if loaded.declaration.sensitive
+            else _extract_first_line(error)
         )
         return ListedDataset(dataset=name, component=component, state="unknown", why=reason)
     state = "never run" if to_make is None else f"{to_make:,} to build" if to_make else "up to date"
@@ -98,7 +102,7 @@ def _list_dataset(name: str, component: str) -> ListedDataset:
 
 
 def _count_to_build(component: "Dataset") -> tuple[int | None, str]:
-    """Return how many artifacts a run would build, and the first's reason; None if the dataset was never run."""
+    """Return the number of artifacts that a run would build (None if never run), and the reason of the first one."""
     from dataprep_assets.engine.staleness.status import find_stale, is_never_built
 
     store = component.store(project.open_storage())
@@ -112,7 +116,7 @@ def _count_to_build(component: "Dataset") -> tuple[int | None, str]:
     )
 
 
-def _first_line(error: DataprepError) -> str:
+def _extract_first_line(error: DataprepError) -> str:
     first_line, *other_lines = str(error).splitlines()
     return f"{first_line} (and {len(other_lines)} more; see `dataprep check`)" if other_lines else first_line
 
@@ -129,7 +133,7 @@ def _print_table(rows: "Iterable[ListedDataset]") -> None:
     with console.status("checking the datasets …"):
         datasets = list(rows)
     cells = [_COLUMNS, *map(_format_cells, datasets)]
-    # shorten the component first, which is of the least use, because names are typed or copied
+    # Drop the component first, because it is the least useful column; names are typed or copied.
     column_indices, _ = fit_columns([row[:-1] for row in cells], [_COLUMNS.index("component")], console.width * 2 // 3)
     head, *lines = align_rows([[row[column] for column in (*column_indices, -1)] for row in cells])
     print(head)

@@ -33,8 +33,8 @@ def command(
     from dataprep_assets.integrity.commit import write_atomically
 
     component = project.use_dataset(dataset)
-    path = output or project.dataset_folder(dataset) / LOCK
-    # checked first, because verifying the artifacts may read all of their bytes
+    path = output or project.find_dataset_folder(dataset) / LOCK
+    # Check the path first, because verifying the artifacts may read all of their bytes.
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"--output {path}: must be a file, and its folder must exist")
     lock = lock_dataset(component.specs, component.store(project.open_storage()))
@@ -55,7 +55,7 @@ def read_dataset_lock(name: str, file: Path | None) -> "Lock":
     """
     from dataprep_assets.engine.lock.lock import LOCK, read_lock
 
-    path = file or project.dataset_folder(name) / LOCK
+    path = file or project.find_dataset_folder(name) / LOCK
     if path.exists():
         return read_lock(path)
     if file is None:
@@ -107,7 +107,7 @@ class LockedBuild:
         try:
             raise_for_drifts(self._lock, drifts, message)
         except DriftError as error:
-            # stored and raised again by `run`, because Dagster's step replaces the original error
+            # Store the error, so that `run` can raise it again, because Dagster's step replaces the original error.
             self.drift = self.drift or error
             raise
 
@@ -124,7 +124,7 @@ class LockedBuild:
 
 
 def raise_for_drifts(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> None:
-    """Print each reason once with the affected artifacts; raise DriftError if there is any.
+    """Print each reason once with the affected artifacts; raise DriftError if there are any differences.
 
     Args:
         lock: The lock, whose dataset the error names.
@@ -134,7 +134,7 @@ def raise_for_drifts(lock: "Lock", drifts: "Iterable[Drift]", progress: str) -> 
     from dataprep_assets.engine.lock.difference import group_reasons
     from dataprep_assets.orchestration.runs.terminal import print_line
 
-    privacy = lock.privacy.choose_stricter(project.current_privacy())
+    privacy = lock.privacy.choose_stricter(project.get_privacy())
     reasons = {drift.name: privacy.public_text(drift.reason, "differs") for drift in drifts}
     lines = group_reasons(reasons)
     for line in lines[:_MAX_LINES]:

@@ -36,14 +36,14 @@ class EngineOverhead:
 
 
 OVERHEADS: Mapping[str, EngineOverhead] = {
-    # measured with shards of one tiny file on 2 idle cores; Ray's figure includes the start of its cluster
+    # Measured with shards of one tiny file on 2 idle cores. Ray's figure includes the start of its cluster.
     _PROCESSES: EngineOverhead(run_seconds=0.3, shard_seconds=0.008),
     "ray": EngineOverhead(run_seconds=4.1, shard_seconds=0.018),
 }
 """Overhead of each engine, by its name in `run_on`."""
 
 
-def engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> float:
+def estimate_engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> float:
     """Return the expected elapsed time of a build on an engine, in seconds, with the same cores.
 
     Args:
@@ -52,7 +52,7 @@ def engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> float:
         engine: A key of `OVERHEADS`.
     """
     engine_overhead, baseline = OVERHEADS[engine], OVERHEADS[_PROCESSES]
-    # concurrent runs divide the starts, and cores divide the shards, but each shard uses only one core
+    # Concurrent runs divide the starts, and cores divide the shards, but each shard uses only one core.
     starts = cost.runs / machine.runs_at_a_time
     shards = cost.shards / min(machine.cores, max(cost.shards, 1))
     extra = starts * (engine_overhead.run_seconds - baseline.run_seconds) + shards * (
@@ -61,14 +61,14 @@ def engine_seconds(cost: "Cost", machine: "Machine", engine: str) -> float:
     return cost.seconds + extra
 
 
-def engine_table(cost: "Cost", machine: "Machine") -> str:
+def format_engine_table(cost: "Cost", machine: "Machine") -> str:
     """Return a line per engine: the expected time on it with the same cores, and its overhead."""
     from dataprep_assets.planning.cost import format_seconds
 
     lines = []
     for engine, engine_overhead in OVERHEADS.items():
         lines.append(
-            f"{f'on {engine}':<15}{format_seconds(engine_seconds(cost, machine, engine))}   "
+            f"{f'on {engine}':<15}{format_seconds(estimate_engine_seconds(cost, machine, engine))}   "
             f"overhead: {engine_overhead.run_seconds:.1f} s per run, "
             f"{engine_overhead.shard_seconds * 1000:,.0f} ms of CPU time per shard"
         )
@@ -81,7 +81,7 @@ def command(
         int | None,
         typer.Option(min=1, help="Assume N cores in total, across all machines. [default: the cores of this machine]"),
     ] = None,
-    # the default is 1 Gbit/s
+    # The default is 1 Gbit/s.
     bandwidth: Annotated[
         float, typer.Option(help="Assume this network bandwidth to the source and the storage, in bytes per second.")
     ] = 125e6,
@@ -97,7 +97,7 @@ def command(
     costs = open_dataset.component.cost(open_dataset.store, machine)
     privacy = load_privacy(open_dataset.component.declaration, open_dataset.store)
     if json_:
-        engines = {engine: round(engine_seconds(costs.cost, machine, engine), 1) for engine in OVERHEADS}
+        engines = {engine: round(estimate_engine_seconds(costs.cost, machine, engine), 1) for engine in OVERHEADS}
         amounts = {**costs.cost.to_json(), "seconds_on": engines, "rates_measured_on": costs.measured}
         print(json.dumps({"dataset": dataset, "machine": asdict(machine), **privacy.public_amounts(amounts)}))
         return 0
@@ -106,6 +106,7 @@ def command(
     )
     rates = f"rates          {rates_origin}; the cost is for a build from scratch"
     project.print_unless_private(
-        [format_cost(dataset, costs.cost, machine), engine_table(costs.cost, machine), rates], f"{dataset}: planned"
+        [format_cost(dataset, costs.cost, machine), format_engine_table(costs.cost, machine), rates],
+        f"{dataset}: planned",
     )
     return 0

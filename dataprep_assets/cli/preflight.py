@@ -33,13 +33,13 @@ def command(
     from dataprep_assets.stores.preflight import run_preflight
 
     if read_only:
-        return _preflight_reading(url, profile)
+        return _test_reading(url, profile)
     store = project.open_store(url, profile)
     print(f"{store.url}:")
     return _print_steps(run_preflight(store()))
 
 
-def _preflight_reading(url: str | None, profile: str | None) -> int:
+def _test_reading(url: str | None, profile: str | None) -> int:
     from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, locate_release
     from dataprep_assets.stores.preflight import run_reading_preflight
 

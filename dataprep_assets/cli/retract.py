@@ -64,16 +64,19 @@ def command(
 def _retract(
     selected_dataset: "Dataset", component: "Dataset", store: "ArtifactStore", ids_path: Path, *, strict: bool
 ) -> int:
-    """Retract documents from a dataset as it is `selected_dataset`, or from a `component` with a copy of its list."""
+    """Retract the listed documents from `component`, and print the consequences; return the exit code.
+
+    For a dry run, `component` is `selected_dataset` with a temporary copy of its retraction list.
+    """
     dataset, is_rehearsed = selected_dataset.declaration.dataset, component is not selected_dataset
     result = component.retract(store, ids_path, strict=strict)
-    training_lines = [] if strict and result.not_found else list(_trained_lines(component, ids_path))
+    training_lines = [] if strict and result.not_found else list(_format_trained_lines(component, ids_path))
     _print_result(dataset, result)
     listing = getattr(selected_dataset.declaration, "retractions", result.list)
     if strict and result.not_found:
         print(f"--strict: nothing {'would be' if is_rehearsed else 'was'} written to {listing}")
         return 1
-    added = "these lines" if project.current_privacy().closed else str(result.added)
+    added = "these lines" if project.get_privacy().closed else str(result.added)
     if is_rehearsed:
         print(f"Dry run: {added} would be added to {listing}", flush=True)
     else:
@@ -85,7 +88,7 @@ def _retract(
     for line in _describe_leftovers(component, store, result):
         print(line)
     if result.found or result.held:
-        for line in _copy_lines(component, result.files):
+        for line in _describe_copies(component, result.files):
             print(line)
     for line in training_lines:
         print(line)
@@ -100,7 +103,7 @@ def _rehearse(component: "Dataset") -> "Iterator[Dataset]":
         copy = Path(folder) / "retracted.jsonl"
         if listing is not None and listing.exists():
             copy.write_bytes(listing.read_bytes())
-        # if the dataset kind has no list, the component itself raises the error that gives the reason
+        # If the dataset kind has no list, the component itself raises the error that gives the reason.
         yield component if listing is None else component.with_list(copy)
 
 
@@ -116,7 +119,7 @@ def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, wh
             "--where: needs document ids, which this dataset does not have. Set `document.id_key`, and run the dataset"
         )
     with tempfile.NamedTemporaryFile("w", prefix="dataprep-retract-", suffix=".jsonl") as file:
-        # include dropped documents, because a changed rule may keep them later
+        # Include dropped documents, because a changed rule may keep them later.
         hashes = dict.fromkeys(row["id"] for row in table.rows(where=where, columns=["id"]) if row["id"] is not None)
         if not hashes:
             raise ConfigError(f"--where matched no document: {where}. Correct the expression")
@@ -125,7 +128,7 @@ def _list_ids(component: "Dataset", store: "ArtifactStore", ids: Path | None, wh
         yield Path(file.name)
 
 
-def _trained_lines(component: "Dataset", ids: Path) -> Iterator[str]:
+def _format_trained_lines(component: "Dataset", ids: Path) -> Iterator[str]:
     """Yield lines with the steps at which this project's training runs read the retracted documents."""
     from dataprep_assets.cli.training.training_steps import describe_trained_steps
     from dataprep_assets.curation.id_list import read_ids
@@ -138,14 +141,14 @@ def _trained_lines(component: "Dataset", ids: Path) -> Iterator[str]:
 def _describe_affected(component: "Dataset", store: "ArtifactStore", artifact: str) -> Iterator[str]:
     """Yield lines about the artifacts that the run will rebuild: the documents' artifact and its downstream artifacts.
 
-    Reads neither the source nor the files of artifacts; `dataprep status` does.
+    It reads neither the source nor the artifacts' files. `dataprep status` reads both.
     """
     from dataprep_assets.cli.support.rebuild_table import rebuild_lines
     from dataprep_assets.engine.staleness.downstream import find_affected_artifacts
     from dataprep_assets.engine.staleness.rebuild import plan_rebuild
     from dataprep_assets.planning.cost import Machine
 
-    # specs are ordered by dependency, so one pass finds all affected artifacts
+    # Specs are ordered by dependency, so one pass finds all affected artifacts.
     affected: list[ArtifactSpec] = []
     for spec in component.specs:
         if spec.name == artifact or any(source in affected for source in spec.inputs):
@@ -156,7 +159,7 @@ def _describe_affected(component: "Dataset", store: "ArtifactStore", artifact: s
     rebuild = plan_rebuild(affected, store, machine, times, verification="size")
     yield f"{name}: {count_of(len(rebuild.works), 'artifact')} to build"
     yield ""
-    yield from rebuild_lines(rebuild, project.current_privacy())
+    yield from rebuild_lines(rebuild, project.get_privacy())
     names = {work.stale.spec.name for work in rebuild.works if work.stale.spec is not None}
     specs_by_dataset = {
         dependent_dataset.declaration.dataset: dependent_dataset.specs
@@ -184,7 +187,7 @@ def _describe_leftovers(component: "Dataset", store: "ArtifactStore", result: "R
         )
 
 
-def _copy_lines(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
+def _describe_copies(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
     """Yield lines about copies that a run of this dataset does not change, such as other datasets' artifacts."""
     from dataprep_assets.engine.staleness.rebuild import find_sharing_artifacts, list_published_places
 
@@ -210,7 +213,7 @@ def _copy_lines(component: "Dataset", files: frozenset[str]) -> Iterator[str]:
 
 
 def _print_result(dataset: str, result: "RetractionResult") -> None:
-    privacy, planned_matches = project.current_privacy(), [match for match in result.held if match.planned]
+    privacy, planned_matches = project.get_privacy(), [match for match in result.held if match.planned]
     project.print_unless_private(
         _format_totals(dataset, result), f"{dataset}: {'found' if result.found or planned_matches else 'found nothing'}"
     )
@@ -222,7 +225,7 @@ def _print_result(dataset: str, result: "RetractionResult") -> None:
             + ("" if match.planned else "  obsolete")
         )
     _print_rest(len(result.held))
-    project.print_unless_private(_consequence_lines(result), f"{dataset}: other documents are affected")
+    project.print_unless_private(_format_consequence_lines(result), f"{dataset}: other documents are affected")
     if result.not_found:
         missing = "some entries" if privacy.closed else count_of(len(result.not_found), "entry", "entries")
         print(f"{missing} not found. {result.kept}")
@@ -244,7 +247,7 @@ def _format_cell(count: int, noun: str, privacy: "Privacy") -> str:
     return f"{privacy.public_count(count)} {noun}s" if privacy.closed else count_of(count, noun)
 
 
-def _consequence_lines(result: "RetractionResult") -> Iterator[str]:
+def _format_consequence_lines(result: "RetractionResult") -> Iterator[str]:
     if result.left_out:
         total = count_of(sum(result.left_out.values()), "row")
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in result.left_out.items())

@@ -26,7 +26,7 @@ from dataprep_assets.screen import (
     print_error,
     print_lines,
     read_width,
-    relative_paths,
+    shorten_paths,
     shorten_sections,
     show_waiting,
     stop_waiting,
@@ -99,7 +99,7 @@ def command(
         return max(_print_dry_run(name, as_json=json_) for name in datasets)
     if part.is_limited:
         return _run_part(datasets[0], part)
-    # load all datasets first, so that a mistake in the last one is found before the others are built
+    # Load all datasets first, so that a mistake in the last one is found before the others are built.
     return _run_all(
         [(dataset, read_dataset_lock(dataset.name, lock) if locks else None) for dataset in _open_sound(datasets)]
     )
@@ -109,11 +109,11 @@ def _run_all(sound: Sequence[tuple["OpenDataset", "Lock | None"]]) -> int:
     """Build datasets, each with its lock if it has one; skip datasets whose inputs failed."""
     codes, start_time = dict[str, int](), Options.began
     for dataset, lock_ in sound:
-        failed = [of for of in _input_datasets(dataset) if codes.get(of)]
+        failed = [of for of in _find_input_datasets(dataset) if codes.get(of)]
         if failed:
             was = "was" if len(failed) == 1 else "were"
             print_error(f"{dataset.name}: not built, because {' and '.join(failed)} {was} not built")
-        # a skipped dataset has the exit code of its failed input
+        # A skipped dataset has the exit code of its failed input.
         codes[dataset.name] = (
             codes[failed[0]] if failed else _run_dataset(dataset, lock_, start_time, is_only=len(sound) == 1)
         )
@@ -143,14 +143,14 @@ def _choose_names(names: list[str], *, all_: bool) -> list[str]:
         raise ConfigError(
             "--all: this project declares only the shipped samples. Name one of them, or declare a dataset"
         )
-    inputs_by_dataset = {name: _input_datasets(project.current_project().dataset(name)) for name in dataset_names}
+    inputs_by_dataset = {name: _find_input_datasets(project.current_project().dataset(name)) for name in dataset_names}
     try:
         return [name for name in TopologicalSorter(inputs_by_dataset).static_order() if name in inputs_by_dataset]
     except CycleError as error:
         raise ConfigError(f"--all: circular inputs: {' ← '.join(error.args[1])}. Remove one of these inputs") from None
 
 
-def _input_datasets(dataset: "OpenDataset") -> list[str]:
+def _find_input_datasets(dataset: "OpenDataset") -> list[str]:
     """Return the other datasets from which a dataset is built."""
     from dataprep_assets.engine.artifact.spec import DatasetInput
 
@@ -182,7 +182,10 @@ def _open_sound(names: Sequence[str], *, is_whole: bool = True) -> list["OpenDat
 
 
 def _print_dry_run(name: str, *, as_json: bool) -> int:
-    """Print what a run would build and what the filter rules would drop; return the exit code of `status`."""
+    """Print the artifacts that a run would build and the documents that the filter rules would drop.
+
+    Return the exit code of `status`.
+    """
     stop_waiting()
     code = print_rebuild(name, as_json=as_json)
     dataset = project.open_dataset(name)
@@ -200,10 +203,10 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
     """Build a dataset and print the result.
 
     Args:
-        dataset: The dataset.
-        lock: The lock to compare it with.
+        dataset: The dataset to build.
+        lock: The lock to compare the dataset with; None for no comparison.
         start_time: Start of the command, or end of the previous dataset, in seconds of `time.monotonic`.
-        is_only: Whether the command builds no other dataset, so that the next command follows.
+        is_only: Whether the command builds only this dataset. If so, the suggested next command is printed.
     """
     from dataprep_assets.cli.support.steps import Steps
     from dataprep_assets.engine.artifact.summary import (
@@ -224,14 +227,14 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
         locked.begin()
     started, counts_before = time.monotonic(), read_current_counts(component, store)
     if dataset.up_to_date():
-        # a build killed right after publishing leaves its staging folder next to the finished artifact
+        # A build killed right after publishing leaves its staging folder next to the finished artifact.
         remove_leftovers(specs, store)
         print_lines(list(describe_up_to_date(component, store, read_width(sys.stdout))))
     else:
         print_lines([f"{dataset.name}:"])
         steps = Steps(specs)
         listeners: list[BuildListener] = [steps, *([locked] if locked is not None else [])]
-        with _terminal_output():
+        with _open_terminal_output():
             result = dataset.build(listeners=listeners, verbose=Options.verbose, start_time=start_time)
             steps.end()
         if result.ended:
@@ -256,7 +259,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
                 width=width or LAYOUT_COLUMNS,
             ),
             width,
-            # reserve rows for the line that follows
+            # Reserve rows for the line that follows.
             max_rows=MAX_LINES - count_rows(project.describe_browser_command(), width),
         )
     if locked is not None:
@@ -271,8 +274,8 @@ def _print_sections(name: str, sections: Sequence[Section], width: int | None, *
     root = project.current_project().root
     short_sections = list[Section]()
     for section in sections:
-        lines, end = ([relative_paths(line, root) for line in part] for part in (section.lines, section.end))
-        # note the folder of the paths, because the trainer starts in a different one
+        lines, end = ([shorten_paths(line, root) for line in part] for part in (section.lines, section.end))
+        # Note the folder of the paths, because the trainer starts in a different one.
         if lines[:1] == [TRAINERS] and lines != section.lines:
             lines[0] = f"{TRAINERS.removesuffix(':')} (paths relative to {Path.cwd()}):"
         short_sections.append(Section(lines=lines, end=end))
@@ -282,7 +285,7 @@ def _print_sections(name: str, sections: Sequence[Section], width: int | None, *
 
 
 @contextmanager
-def _terminal_output() -> Iterator[None]:
+def _open_terminal_output() -> Iterator[None]:
     from dataprep_assets.orchestration.runs.terminal import show_progress, show_step, write_printed_lines
 
     with write_printed_lines(sys.stdout), nullcontext() if Options.quiet else show_progress(sys.stderr):
@@ -298,8 +301,8 @@ def _print_warnings(result: "RunResult") -> None:
 
 def _print_failures(dataset: "OpenDataset", result: "RunResult") -> None:
     """Print each failure once: failed steps with their reasons, and failed blocking checks."""
-    # a failed blocking check is an error, like a failed step
-    for line in dict.fromkeys([*dataset.complaints(result), *result.failed_checks]):
+    # A failed blocking check is an error, like a failed step.
+    for line in dict.fromkeys([*dataset.list_complaints(result), *result.failed_checks]):
         print_error(f"  {line}")
 
 
@@ -312,7 +315,7 @@ def _end_failed_run(dataset: "OpenDataset", result: "RunResult", steps: "Steps")
     _print_failures(dataset, result)
     _print_warnings(result)
     width = read_width(sys.stdout)
-    current_partitions = _current_partitions(steps, store)
+    current_partitions = _find_current_partitions(steps, store)
     kept_count, failed_count = len(current_partitions.keys() - steps.failed_specs), len(steps.failed_specs)
     rest_count = len(dataset.specs) - kept_count - failed_count
     lines = [
@@ -321,7 +324,7 @@ def _end_failed_run(dataset: "OpenDataset", result: "RunResult", steps: "Steps")
         *describe_failed_end(component, store, current_partitions, width or LAYOUT_COLUMNS),
     ]
     _print_sections(name, [Section(lines=lines)], width, max_rows=MAX_LINES // 2)
-    project.print_unless_private(component.standing_lines(store), f"{name}: the previous run remains valid")
+    project.print_unless_private(component.describe_state(store), f"{name}: the previous run remains valid")
 
 
 def _print_next(dataset: "OpenDataset", result: "RunResult", part: str = "") -> None:
@@ -329,11 +332,11 @@ def _print_next(dataset: "OpenDataset", result: "RunResult", part: str = "") -> 
     cause = "the cause"
     if result.ended == result.ended.MISCONFIGURED:
         declaration = str(project.find_declaration(dataset.name))
-        cause = relative_paths(declaration, project.current_project().root)
+        cause = shorten_paths(declaration, project.current_project().root)
     print_lines(["", f"next: correct {cause}, then run `dataprep run {dataset.name}{part}` again"])
 
 
-def _current_partitions(steps: "Steps", store: "ArtifactStore") -> "dict[ArtifactSpec, Sequence[str | None]]":
+def _find_current_partitions(steps: "Steps", store: "ArtifactStore") -> "dict[ArtifactSpec, Sequence[str | None]]":
     """Return the partitions that a failed run built or found up to date. A failed check does not exclude any."""
     from dataprep_assets.engine.staleness.decide import CHECK_FAILED
     from dataprep_assets.engine.staleness.status import decide_slots
@@ -357,11 +360,11 @@ def _run_part(name: str, part: PartitionSelection) -> int:
 
     (dataset,) = _open_sound([name], is_whole=False)
     project.apply_privacy(dataset.component)
-    part.partitioned_specs(dataset.specs)
+    part.list_partitioned_specs(dataset.specs)
     print_lines([f"{name}:"])
     steps = Steps(dataset.specs)
     try:
-        with _terminal_output():
+        with _open_terminal_output():
             result = dataset.build_part(part, listeners=[steps], verbose=Options.verbose)
     except NotFoundError as nothing:
         print_lines([str(nothing)])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _ArtifactRow:
-    """An artifact of the table.
+    """Row of the table, for one artifact.
 
     Attributes:
         artifact: The artifact's name.
@@ -76,7 +76,7 @@ def command(
         return 0
     try:
         print(format_summary(component, store, read_width(sys.stdout)))
-        # artifacts after a failed check were not rebuilt, so their numbers may contradict the others
+        # Artifacts after a failed check were not rebuilt, so their numbers may contradict the others.
         if any(check["outcome"] in ("failed", "not_run") for check in list_check_outcomes(component, store)):
             print(
                 f"\nnot finished: some artifacts may be from an earlier run. Run `dataprep status {dataset}` to list "
@@ -84,7 +84,7 @@ def command(
             )
         print(project.describe_browser_command())
     except DataprepError as error:
-        print(f"\nnot finished: {project.current_privacy().public_error(error)}")
+        print(f"\nnot finished: {project.get_privacy().public_error(error)}")
         print(f"Run `dataprep status {dataset}` to list the missing artifacts, `dataprep run {dataset}` to build them")
     return 0
 
@@ -113,7 +113,7 @@ def _list_artifacts(specs: "Sequence[ArtifactSpec]", store: "ArtifactStore") -> 
             product=spec in made_for,
             noun=None if spec.partitions is None else spec.partitions.noun,
         )
-        # an unplanned artifact is shown without location and numbers
+        # An unplanned artifact is shown without location and numbers.
         with suppress(DataprepError):
             artifacts = spec.artifacts(store)
             count = sum(receipt is not None for receipt in store.receipts(artifacts))
@@ -127,9 +127,9 @@ def _to_json(dataset: "OpenDataset", rows: Sequence[_ArtifactRow]) -> dict[str, 
 
     component = dataset.component
     try:
-        # hidden for private data, because the lines contain counts
-        lines = [*component.summary(dataset.store), *component.trainer_lines(dataset.store)]
-        summary = None if project.current_privacy().closed else [line for line in lines if line]
+        # Hide the lines for private data, because they contain counts.
+        lines = [*component.summary(dataset.store), *component.describe_trainers(dataset.store)]
+        summary = None if project.get_privacy().closed else [line for line in lines if line]
     except DataprepError:  # the dataset is not finished
         summary = None
     return {
@@ -160,7 +160,7 @@ def _format_table(artifact_rows: Sequence[_ArtifactRow]) -> Iterator[str]:
         (
             f"{'*' if artifact.product else ' '} {artifact.artifact}",
             _describe_presence(artifact),
-            _location_text(artifact).removeprefix(folder),
+            _format_location(artifact).removeprefix(folder),
         )
         for artifact in artifact_rows
     ]
@@ -176,5 +176,5 @@ def _describe_presence(row: _ArtifactRow) -> str:
     return f"{row.there:,} of {count_of(row.planned, row.noun)}"
 
 
-def _location_text(row: _ArtifactRow) -> str:
+def _format_location(row: _ArtifactRow) -> str:
     return f"{row.location or ''}{' …' if row.planned is not None and row.planned > 1 else ''}"

@@ -10,7 +10,7 @@ from dataprep_assets.errors import count_of
 
 if TYPE_CHECKING:
     from dataprep_assets.engine.artifact.dataset import Dataset
-    from dataprep_assets.engine.staleness.rebuild import HeldRetractions, Rebuild
+    from dataprep_assets.engine.staleness.rebuild import Rebuild, RemainingRetractions
     from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 
 
@@ -72,11 +72,11 @@ def _print_rebuild(
         builds = f"{count_of(len(rebuild.works), 'artifact')} to build"
         print(f"{name}: {builds if rebuild.works else checks}")
         print()
-        for line in rebuild_lines(rebuild, project.current_privacy()):
+        for line in rebuild_lines(rebuild, project.get_privacy()):
             print(line)
-        for downstream in _affected_artifacts(component, rebuild):
+        for downstream in _find_affected_artifacts(component, rebuild):
             print(f"downstream: {downstream['dataset']}/{downstream['artifact']}, built from {downstream['through']}")
-    project.print_unless_private(component.standing_lines(store), f"{name}: the previous run remains valid")
+    project.print_unless_private(component.describe_state(store), f"{name}: the previous run remains valid")
     for leftover in _find_still_held(component, store):
         shards = count_of(leftover.partitions, leftover.noun)
         print(
@@ -96,16 +96,14 @@ def _to_json(
     return {
         "dataset": component.declaration.dataset,
         **rebuild.to_json(),
-        "reaches": _affected_artifacts(component, rebuild),
-        "standing": [
-            project.current_privacy().public_text(line, "not shown") for line in component.standing_lines(store)
-        ],
+        "reaches": _find_affected_artifacts(component, rebuild),
+        "standing": [project.get_privacy().public_text(line, "not shown") for line in component.describe_state(store)],
         "still_held": [vars(leftover) for leftover in _find_still_held(component, store)],
         "in_no_plan": [{"artifact": artifact, "location": location} for artifact, location in leftovers],
     }
 
 
-def _affected_artifacts(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
+def _find_affected_artifacts(component: "Dataset", rebuild: "Rebuild") -> list[dict[str, str]]:
     """Return the artifacts of other declared datasets that depend on artifacts that a run would build."""
     from dataprep_assets.engine.staleness.downstream import find_affected_artifacts
 
@@ -120,13 +118,13 @@ def _affected_artifacts(component: "Dataset", rebuild: "Rebuild") -> list[dict[s
     return [vars(downstream) for downstream in find_affected_artifacts(dataset, names, specs_by_dataset)]
 
 
-def _find_still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[HeldRetractions]":
-    """Yield partitions of other datasets that hold documents retracted by this dataset, and the reverse.
+def _find_still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[RemainingRetractions]":
+    """Yield partitions of other datasets with documents that this dataset retracted, and of this dataset with theirs.
 
     All other datasets are loaded only if this dataset dropped any document as retracted. Otherwise only datasets with a
     retraction list are loaded.
     """
-    from dataprep_assets.engine.staleness.rebuild import count_retracted_documents, find_held_retractions
+    from dataprep_assets.engine.staleness.rebuild import count_retracted_documents, find_remaining_retractions
 
     dataset = component.declaration.dataset
     retracted_counts = count_retracted_documents(component.specs, store) if project.may_retract(dataset) else {}
@@ -135,8 +133,8 @@ def _find_still_held(component: "Dataset", store: "ArtifactStore") -> "Iterator[
         other_dataset.declaration.dataset: (other_dataset.specs, other_dataset.store(project.open_storage()))
         for other_dataset in other_datasets
     }
-    yield from find_held_retractions(dataset, retracted_counts, dataset_artifacts.values())
+    yield from find_remaining_retractions(dataset, retracted_counts, dataset_artifacts.values())
     for name, (specs, other_store) in dataset_artifacts.items():
-        yield from find_held_retractions(
+        yield from find_remaining_retractions(
             name, count_retracted_documents(specs, other_store), [(component.specs, store)]
         )

@@ -62,9 +62,9 @@ def command(
     )
     with private_files(private or _is_closed(source_place)):
         output = _Output(as_json=json_)
-        # a separate work folder per copy, from which a killed copy resumes
+        # Use a separate work folder per copy, from which a killed copy can resume.
         identity = hashlib.sha256(f"{source_place} {destination_place} {prefix}".encode()).hexdigest()[:16]
-        work = project.work_folder() / "sync" / identity
+        work = project.find_work_folder() / "sync" / identity
         with nullcontext() if dry_run else _lock_alone(work, destination_place):
             _sync(source_place, destination_place, prefix, tuple(select or ()), output, work, dry_run=dry_run)
     if json_:
@@ -88,7 +88,7 @@ class _Output:
 
     @contextmanager
     def show_copying(self, total_bytes: int) -> Iterator["Progress"]:
-        """Show the progress of a copy as `run` does, and the lines of `print_line`; nothing with `as_json`."""
+        """Show the progress of a copy and the lines of `print_line`, as `run` does; show nothing with `as_json`."""
         from dataprep_assets.execution.progress import Progress
         from dataprep_assets.orchestration.runs.terminal import list_progress_sinks, show_progress, write_printed_lines
 
@@ -104,11 +104,11 @@ class _Output:
 
 
 class _FolderLines:
-    """Lines of a copy: one per folder of the source, such as an artifact of a dataset, when its objects are copied."""
+    """Printer of a line per folder of the source, such as an artifact, once all objects of the folder are copied."""
 
     def __init__(self, plan: "SyncPlan", progress: "Progress", output: _Output) -> None:
         self._progress, self._output, self._on_server = progress, output, plan.on_server
-        self._objects = Counter(_folder_of(item.key) for item in plan.todo)
+        self._objects = Counter(_find_folder(item.key) for item in plan.todo)
         self._copied, self._bytes = Counter[str](), Counter[str]()
 
     def add_bytes(self, count: int) -> None:
@@ -117,8 +117,8 @@ class _FolderLines:
         self._progress.show()
 
     def add(self, item: "SyncItem") -> None:
-        """Count a copied object, and print its folder's line if it is the last one of it."""
-        folder = _folder_of(item.key)
+        """Count a copied object, and print the line of its folder if it is the folder's last object."""
+        folder = _find_folder(item.key)
         self._copied[folder] += 1
         self._bytes[folder] += item.bytes
         if self._on_server:
@@ -144,13 +144,13 @@ class _FolderLines:
             print_line(f"{mark} {folder:<{width}}  {objects}  {format_bytes(self._bytes[folder])}", style)
 
 
-def _folder_of(key: str) -> str:
-    """Return the folder of an object for the lines of a copy: the dataset and the artifact, or less."""
+def _find_folder(key: str) -> str:
+    """Return the folder of an object, shortened to its first two levels: the dataset and the artifact."""
     return "/".join(key.split("/")[:-1][:2]) or "."
 
 
 def _is_closed(place: "StoreAddress") -> bool:
-    """Return whether a place is a private folder, or contains a private dataset."""
+    """Return whether a location is a private folder, or contains a private dataset."""
     from dataprep_assets.stores.connect import LocalAddress
     from dataprep_assets.stores.files import OTHERS
 
@@ -190,7 +190,7 @@ def _sync(
     *,
     dry_run: bool,
 ) -> None:
-    """Copy a prefix from the source to the target; with `dry_run`, only plan and print it."""
+    """Copy a prefix from the source to the target; with `dry_run`, only plan the copy and print the plan."""
     from dataprep_assets.integrity.receipt import NAME
     from dataprep_assets.integrity.sync import MANIFEST, Sync
     from dataprep_assets.serving.window.release import MANIFEST as RELEASE
@@ -260,7 +260,7 @@ def _sync_release(
 ) -> None:
     """Copy a release: compare every file with the manifest, and copy the manifest last."""
     from dataprep_assets.pipelines.release.migration import migrate, plan_migration
-    from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
+    from dataprep_assets.pipelines.release.published import format_consumer_code, list_consumer_environment
     from dataprep_assets.serving.window import release
 
     source_release, destination_release = (
@@ -292,5 +292,5 @@ def _sync_release(
         migrate(plan, source_release, destination_release, scratch, add_bytes)
     output(_describe_copy(len(plan.todo), "file", plan.bytes, began))
     output(f"Copy complete, digests match: {destination_release}/{release.MANIFEST}")
-    for line in [*consumer_environment(destination), consumer_code(destination_release)]:
+    for line in [*list_consumer_environment(destination), format_consumer_code(destination_release)]:
         output(line)

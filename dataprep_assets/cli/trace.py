@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from dataprep_assets.serving.sampler.seen import KeptDocument, SeenLedger
 
 
-def _number_option(option: str) -> Any:
-    return typer.Option(metavar="N", help=option)
+_number_option: Any = partial(typer.Option, metavar="N")
 
 
 def command(
@@ -29,38 +29,41 @@ def command(
     token: Annotated[
         int | None,
         _number_option(
-            "Find this token, counted from 0 in the stream of --split or --shard. In a chat blend: in --sample "
+            help="Find this token, counted from 0 in the stream of --split or --shard. In a chat blend: in --sample "
             "or --packed-row."
         ),
     ] = None,
-    document: Annotated[int | None, _number_option("Find this document of --split or --shard, counted from 0.")] = None,
+    document: Annotated[
+        int | None, _number_option(help="Find this document of --split or --shard, counted from 0.")
+    ] = None,
     row: Annotated[
         int | None,
         _number_option(
-            "With --file: find this row of the source file, counted from 1. With --shard: find this document, "
+            help="With --file: find this row of the source file, counted from 1. With --shard: find this document, "
             "counted from 0."
         ),
     ] = None,
     megatron_index: Annotated[
-        int | None, _number_option("Find this sequence in the Megatron index of --split or --shard, counted from 0.")
+        int | None,
+        _number_option(help="Find this sequence in the Megatron index of --split or --shard, counted from 0."),
     ] = None,
     sample: Annotated[
-        int | None, _number_option("Find this sample of --split in --view, or of --npy-shard, counted from 0.")
+        int | None, _number_option(help="Find this sample of --split in --view, or of --npy-shard, counted from 0.")
     ] = None,
     packed_row: Annotated[
         int | None,
-        _number_option("Find this packed row of --shard (a chat blend or a month of notes), counted from 0."),
+        _number_option(help="Find this packed row of --shard (a chat blend or a month of notes), counted from 0."),
     ] = None,
     tfrecord_row: Annotated[
         int | None,
         _number_option(
-            "For notes: find this TFRecord, counted from 0, in the directory of --split or in the file that --shard "
-            "names."
+            help="For notes: find this TFRecord, counted from 0, in the directory of --split or in the file that "
+            "--shard names."
         ),
     ] = None,
     message: Annotated[
         int | None,
-        _number_option("For a chat blend: list the tokens of this message of the conversation, counted from 0."),
+        _number_option(help="For a chat blend: list the tokens of this message of the conversation, counted from 0."),
     ] = None,
     split: Annotated[
         list[str] | None,
@@ -113,7 +116,7 @@ def command(
     if text_file is not None:
         question["text"] = _read_text(text_file)
     tracer = project.open_dataset(dataset).tracer()
-    # opened once, because every matching document is looked up in every run
+    # Open the training runs once, because every matching document is looked up in each of them.
     runs = list(find_training_runs(dataset))
     splits = parse_split_names(split) or (None,)
     for match in chain.from_iterable(

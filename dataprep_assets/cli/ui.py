@@ -56,15 +56,15 @@ def command(
     print("Starting Dagster's UI …", flush=True)
     with open_project.instance():
         pass  # opening the instance limits its pools before the first run
-    # added to the module path, because the project may not be installed
+    # Add the project to the module path, because it may not be installed.
     defs_folder = str(project_paths.defs.parents[project_paths.defs_module.count(".")])
     path = os.pathsep.join([defs_folder, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"PYTHONPATH": path, "DAGSTER_HOME": str(open_project.home)}
     code = ["-m", project_paths.target_module, "-d", str(project_paths.root), "--location-name", project_paths.location]
-    # one file per port, because only one server can use a port
+    # Use one log file per port, because only one server can use a port.
     log = open_project.home / f"ui-{port}.log"
     print(f"log of Dagster's processes: {log}", flush=True)
-    # gRPC has no password, so the socket is in a folder that only the owner can access
+    # gRPC has no password, so the socket is in a folder that only the owner can access.
     with (
         tempfile.TemporaryDirectory(prefix="dataprep-ui-") as folder,
         _start_services(environment, project_paths.root, log) as services,
@@ -75,7 +75,7 @@ def command(
         start = ["-m", "dagster", "code-server", "start", "--use-python-environment-entry-point"]
         services.start("code server", *start, "--log-level", "warning", "-s", str(socket), *code)
         while not socket.exists():  # the socket exists once the code is loaded
-            services.look()
+            services.check_running()
         workspace_option = ["-w", str(workspace)]
         services.start("webserver", "-m", "dataprep_assets.webserver", "-h", host, "-p", str(port), *workspace_option)
         services.start("daemon", "-c", _DAEMON, "run", *workspace_option)
@@ -95,9 +95,9 @@ def _report_until_end(health: "Health", services: "_Services", log: Path) -> Non
                     print(f"ui: {problem}; see {log}", file=sys.stderr)
             previous_problems = set(problems)
         checked_at = time.monotonic()
-        services.look()
+        services.check_running()
         while previous_problems is not None and time.monotonic() - checked_at < _ASK_SECONDS:
-            services.look()
+            services.check_running()
 
 
 def _require_free(host: str, port: int) -> None:
@@ -105,7 +105,7 @@ def _require_free(host: str, port: int) -> None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as tried:
-            # accept a port that the kernel still reserves for connections of an ended process, as the webserver does
+            # Accept a port that the kernel still reserves for connections of an ended process, as the webserver does.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)
     except OSError as error:
@@ -116,9 +116,9 @@ def _require_free(host: str, port: int) -> None:
 
 @contextmanager
 def _start_services(environment: Mapping[str, str], folder: Path, log: Path) -> "Iterator[_Services]":
-    """Start processes that work in a folder and stop them with this context; Ctrl-C and SIGTERM stop it with one line.
+    """Yield the services, which work in a folder and are stopped after the block.
 
-    Their output overwrites the log.
+    Ctrl-C and SIGTERM end the block with a message of one line. The output of the services overwrites the log.
     """
     with open(log, "wb", opener=partial(open_own_file, mode=0o600)) as output:
         os.fchmod(output.fileno(), 0o600)  # a log of an earlier start may have different permissions
@@ -129,7 +129,7 @@ def _start_services(environment: Mapping[str, str], folder: Path, log: Path) -> 
             pass
         finally:
             services.end()
-    # the terminal shows `^C` on the current line, so start a new one
+    # The terminal shows `^C` on the current line, so start a new one.
     print("\n" * sys.stdout.isatty() + "Stopped the UI", flush=True)
 
 
@@ -137,7 +137,7 @@ class _Services:
     """Child processes that run until the command ends."""
 
     def __init__(self, environment: Mapping[str, str], folder: Path, log: BinaryIO) -> None:
-        # start in the project's folder, because Dagster's commands load the `.env` of their working directory
+        # Start in the project's folder, because Dagster's commands load the `.env` of their working directory.
         self._environment, self._folder, self._log = environment, folder, log
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -154,7 +154,7 @@ class _Services:
             preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
         )
 
-    def look(self) -> None:
+    def check_running(self) -> None:
         """Wait briefly; raise DataprepError if a service has ended."""
         time.sleep(_LOOK_SECONDS)
         for name, process in self._running.items():

@@ -37,7 +37,7 @@ def command(
 ) -> int:
     """Compare artifacts with their receipts, and releases with their manifests. --lock compares a copy with a lock."""
     verification: Verification = "size" if size_only else "full"
-    path = _dataset_location(path)
+    path = _find_dataset_location(path)
     if lock is not None:
         return _verify_copy(lock, path, verification, select or [], as_json=json_)
     if select:
@@ -45,9 +45,9 @@ def command(
     return _verify(path, verification, as_json=json_)
 
 
-def _dataset_location(place: str | None) -> str | None:
+def _find_dataset_location(place: str | None) -> str | None:
     """Return the location of a dataset's artifacts if `place` is the dataset's name; otherwise return `place`."""
-    # an existing folder takes precedence over a dataset of the same name
+    # An existing folder takes precedence over a dataset of the same name.
     if place is None or "/" in place or Path(place).exists():
         return place
     if place not in project.list_kinds():
@@ -111,7 +111,7 @@ def _verify(path: str | None, verification: "Verification", *, as_json: bool) ->
 
 
 def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
-    """Yield the command that repairs the artifacts at these locations, a line per dataset that was built there."""
+    """Yield a line per dataset with the command that repairs its artifacts at these locations."""
     other_locations = list(locations)
     with suppress(ConfigError):  # the command also works outside of a project
         for name in project.list_kinds() if locations else ():
@@ -122,7 +122,7 @@ def _list_remedies(locations: Sequence[str]) -> Iterator[str]:
             own_locations = [location for location in other_locations if location.startswith(folder)]
             other_locations = [location for location in other_locations if location not in own_locations]
             if own_locations and dataset.declaration.verify == "size":
-                # delete first, because this dataset's run compares only sizes and would keep a file with changed bytes
+                # Delete first, because this dataset's run compares only sizes and would keep a file with changed bytes.
                 yield f"Delete {', '.join(own_locations)}, and run `dataprep run {name}`"
             elif own_locations:
                 yield f"Run `dataprep run {name}` to rebuild the damaged artifacts"
@@ -139,7 +139,7 @@ def _build_fields(location: str, size: int, defects: "Sequence[str]") -> dict[st
 
 
 def _is_on_web_server(path: str | None) -> bool:
-    """Return whether a place is only readable through a manifest, because a web server does not list its files."""
+    """Return whether a location can only be read through a manifest, because a web server does not list its files."""
     from dataprep_assets.stores.endpoints import allows_http
 
     schemes = ("https://", "hf://", "http://") if allows_http(os.environ) else ("https://", "hf://")
@@ -147,13 +147,13 @@ def _is_on_web_server(path: str | None) -> bool:
 
 
 def _find_releases(path: str | None, verification: "Verification") -> "Iterator[tuple[str, str, int, int, list[str]]]":
-    """Yield each release at or below a place: its name, location, number of files, bytes and defects."""
+    """Yield each release at or below a location: its name, location, number of files, bytes and defects."""
     from dataprep_assets.errors import DataprepError
-    from dataprep_assets.pipelines.release.published import release_defects, releases_below
+    from dataprep_assets.pipelines.release.published import find_release_defects, find_releases_below
     from dataprep_assets.serving.window.release import ReleaseLocation, locate_files, locate_release, read_release
 
     location = ReleaseLocation(project.open_store(None)()) if path is None else locate_release(path)
-    for release_location in [location] if _is_on_web_server(path) else releases_below(location):
+    for release_location in [location] if _is_on_web_server(path) else find_releases_below(location):
         try:
             release = read_release(release_location)
             release_files = locate_files(release_location, release)
@@ -167,7 +167,7 @@ def _find_releases(path: str | None, verification: "Verification") -> "Iterator[
             str(release_location),
             len(release.files),
             size,
-            list(release_defects(release_files, release, verification)),
+            list(find_release_defects(release_files, release, verification)),
         )
 
 

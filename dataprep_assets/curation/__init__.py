@@ -1,1 +1,1 @@
-"""Properties of documents, and the selection of documents for token streams. No other package decides this."""
+"""Properties of documents, and the selection of documents for token streams, which only this package decides."""

@@ -32,7 +32,7 @@ class AssetTagger(ExternalTagger):
     Attributes:
         key: The key of the asset.
         paths: Its files; None before `resolve_paths`.
-        files_digest: Digest of its values for some source files (`for_files`); None for all files.
+        files_digest: Digest of its values for some source files (`limit_to_files`); None for all files.
     """
 
     by: ClassVar[str] = "the asset"
@@ -51,7 +51,7 @@ class AssetTagger(ExternalTagger):
         digests = self._read_digests()
         return digest_value(digests if isinstance(digests, str) else sorted(digests.items()))
 
-    def for_files(self, files: Sequence[str]) -> Self:
+    def limit_to_files(self, files: Sequence[str]) -> Self:
         tag_paths = self.resolve_paths()
         digests = tag_paths._read_digests()
         digest = digests if isinstance(digests, str) else digest_value([digests.get(file) for file in files])
@@ -125,7 +125,7 @@ def _read_digests(
     import pyarrow.parquet as pq
 
     schema = build_schema({"file": "string", "row": "integer", **dict(columns)})
-    # One hasher per column, because a column's values are hashed as one sequence.
+    # Use one hasher per column, because the values of a column are hashed as one sequence.
     hashers: dict[str, list[Any]] = {}
     try:
         for path in paths:

@@ -18,7 +18,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.execution.guarded_command import run_guarded
 from dataprep_assets.stores.files import digest_value
 
-_SHOWN = 300
+_MAX_SHOWN = 300
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
 """Matches the location line of a Python traceback."""
 
@@ -32,7 +32,7 @@ class CommandTagger(ExternalTagger):
 
     Attributes:
         command: Its words.
-        declared: The user's version of it.
+        declared: The version that the user declared.
         folder: The working directory.
         seconds: Time limit per shard.
         files: Patterns of the files that are part of its version, as absolute paths.
@@ -50,7 +50,7 @@ class CommandTagger(ExternalTagger):
         declaration = f"{self.declared} {shlex.join(self.command)}"
         return digest_value([declaration, digest_files(self.name, self.files)]) if self.files else declaration
 
-    def missing_reason(self) -> str | None:
+    def explain_missing(self) -> str | None:
         program = self.command[0]
         is_installed = (self.folder / program).is_file() if os.sep in program else shutil.which(program)
         return (
@@ -88,6 +88,6 @@ def _describe_failure(errors: str) -> str:
     """Return why a program stopped: the error and the user's innermost line in a traceback, or the last output."""
     own_frames = [frame for frame in _FRAME.findall(errors) if is_of_project(Path(frame[0]))]
     if not own_frames:
-        return " ".join(errors.split())[-_SHOWN:]
+        return " ".join(errors.split())[-_MAX_SHOWN:]
     path, line, function = own_frames[-1]
-    return f"{errors.strip().splitlines()[-1].strip()[:_SHOWN]} ({Path(path).name}:{line} in {function})"
+    return f"{errors.strip().splitlines()[-1].strip()[:_MAX_SHOWN]} ({Path(path).name}:{line} in {function})"

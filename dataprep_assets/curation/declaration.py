@@ -125,7 +125,7 @@ class DeclaredTagger(DeclarationModel):
                 )
         return self
 
-    def tagger(self, folder: Path) -> "Tagger":
+    def build_tagger(self, folder: Path) -> "Tagger":
         """Return the tagger. Files are relative to this folder, and a command runs in it."""
         from dataprep_assets.curation.asset_tagger import AssetTagger
         from dataprep_assets.curation.command_tagger import CommandTagger
@@ -174,7 +174,7 @@ def build_taggers(tag: Sequence[Tag], folder: Path) -> "list[Tagger]":
                 f"tag: {item}: the columns of your own function are missing. Declare them, e.g., `- {{function: "
                 f"{item}, columns: {{quality: number}}}}`"
             )
-        tagger = _load_built_in_tagger(item) if isinstance(item, str) else item.tagger(folder)
+        tagger = _load_built_in_tagger(item) if isinstance(item, str) else item.build_tagger(folder)
         for earlier_tagger in taggers:
             if earlier_tagger.name == tagger.name:
                 raise ConfigError(f"tag: {tagger.name!r} is listed twice. Remove one, or set a different `name`")
@@ -285,7 +285,7 @@ class DuplicatesDeclaration(DeclarationModel):
         return against
 
     @model_validator(mode="after")
-    def _has_effect(self) -> Self:
+    def _require_effect(self) -> Self:
         if self.kind == "exact":
             near_keys = [n for n in ("threshold", "shingle", "permutations", "recall") if getattr(self, n) is not None]
             if near_keys:
@@ -313,7 +313,7 @@ class DuplicatesDeclaration(DeclarationModel):
         """The split of signatures into bands."""
         return choose_banding(self.similarity, self.permutations or 128)
 
-    def signing(self, key: bytes | None, key_digest: str | None) -> "SignatureSettings":
+    def build_signature_settings(self, key: bytes | None, key_digest: str | None) -> "SignatureSettings":
         """Return the values that determine signatures.
 
         Args:

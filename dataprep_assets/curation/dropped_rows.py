@@ -30,11 +30,11 @@ class DroppedFileRows:
     rows: NDArray[np.uint64]
     why: Sequence[str]
 
-    def are_dropped(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return whether each of the given rows is dropped: shape `(rows,)`."""
+    def find_dropped(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Return a mask of the given rows that are dropped: shape `(rows,)`."""
         return np.isin(rows, self.rows)
 
-    def reasons(self, rows: NDArray[np.uint64]) -> list[str | None]:
+    def find_reasons(self, rows: NDArray[np.uint64]) -> list[str | None]:
         """Return the drop reason of each of the given rows; None for kept rows."""
         if not len(self.rows):
             return [None] * len(rows)
@@ -72,7 +72,7 @@ class DroppedRows:
         """Return the text for recipes and receipts, empty if no row is dropped. The plural is used for every number."""
         return f"{self.rows:,} dropped rows ({self.digest[:12]})" if self.digest else ""
 
-    def rows_of_file(self, file: str) -> DroppedFileRows:
+    def select_file(self, file: str) -> DroppedFileRows:
         """Return the dropped rows of one file of the shard."""
         if not self.digest:
             return _NONE

@@ -71,13 +71,13 @@ class FunctionTagger(BatchTagger):
         code = self.declared if self.declared is not None else self._load_code().digest
         return digest_value([code, digest_files(self.function, self.files)]) if self.files else code
 
-    def missing_reason(self) -> str | None:
+    def explain_missing(self) -> str | None:
         module, _, attribute = self.function.partition(":")
         try:
             # Parse the module instead of importing it. An import would run the user's code and keep that version in
             # this process.
             file = self._load_code().file
-            names = set() if file is None else set(_defined_names(file.read_text(encoding="utf-8")))
+            names = set() if file is None else set(_find_defined_names(file.read_text(encoding="utf-8")))
         except (ConfigError, OSError, SyntaxError, ValueError):  # `version` or the import reports the error
             return None
         # Names from a star import or a module's `__getattr__` are only known after an import.
@@ -110,8 +110,8 @@ class FunctionTagger(BatchTagger):
             place = locate_in_project(error)
             raise self._import_error(describe_error(error) + (f" ({place})" if place else "")) from error
         if (function := getattr(module, attribute, None)) is None:
-            # The message of `missing_reason` is better, because it suggests a similar name.
-            raise ConfigError(self.missing_reason() or f"tag: {self.function}: {name} has no function {attribute!r}")
+            # The message of `explain_missing` is better, because it suggests a similar name.
+            raise ConfigError(self.explain_missing() or f"tag: {self.function}: {name} has no function {attribute!r}")
         if not callable(function):
             raise ConfigError(
                 f"tag: {self.function}: {attribute!r} in {name} is not a function. Set `function` to a function"
@@ -122,7 +122,7 @@ class FunctionTagger(BatchTagger):
         """Import the function. Raises ConfigError if the import fails."""
         self._function  # noqa: B018  # the import is needed for the errors that it raises
 
-    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+    def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         import pyarrow as pa
 
         # The schema is needed for columns whose values are all null in this batch.
@@ -183,7 +183,7 @@ def _read_below(root: Path) -> Iterator[set[Path]]:
 def _is_data(path: Path, root: Path) -> bool:
     """Return whether a file is the project's own data.
 
-    Code, hidden files, and files of an environment in the project's folder are not.
+    Code, hidden files, and files of an environment in the project's folder are not data.
     """
     hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
     return not hidden and path.suffix not in _CODE and path.is_file() and is_of_project(path)
@@ -208,7 +208,7 @@ def _handle_audit_event(event: str, arguments: tuple[Any, ...]) -> None:
             _watched.read.add(Path(full))
 
 
-def _defined_names(source: str) -> Iterator[str]:
+def _find_defined_names(source: str) -> Iterator[str]:
     """Yield the names that a module's source defines at the top level, or `*` for a star import."""
     nodes: list[ast.AST] = [ast.parse(source)]
     while nodes:

@@ -35,7 +35,7 @@ class MatchedLines:
     """The lines of a list of ids after a look-up.
 
     Attributes:
-        found: Ids that are not on the retraction list yet and that a row has, in a finished shard or elsewhere.
+        found: Ids of existing rows, in a finished shard or elsewhere, that are not on the retraction list yet.
         listed: Entries for the retraction list: the found ids, and ids without a row, for future rows.
         already: Lines whose ids are already on the list.
         unknown: Lines that match no row.
@@ -59,12 +59,12 @@ class MatchedLines:
 def match_lines(
     id_lines: Sequence[IdLine], hashes: Sequence[str | None], *, known_hashes: Set[str], listed_before: Set[str]
 ) -> MatchedLines:
-    """Return lines by the result of their look-up.
+    """Group the lines of a list of ids by the result of their look-up.
 
     Args:
         id_lines: The lines of the list of ids.
         hashes: The hash of each line's id; None for a row that does not exist.
-        known_hashes: Hashes that a row has.
+        known_hashes: Hashes of the ids of existing rows.
         listed_before: Hashes that are already on the retraction list.
     """
     pairs = list(zip(id_lines, hashes, strict=True))

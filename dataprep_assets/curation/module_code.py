@@ -21,8 +21,8 @@ from pathlib import Path
 from dataprep_assets.stores.files import digest_value, sha256_file
 
 _INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-_PLATFORM = Path(__file__).resolve().parents[1]
-_LONGEST_NAME, _LONGEST_MESSAGE = 255, 300
+_OWN_PACKAGE = Path(__file__).resolve().parents[1]
+_MAX_NAME_CHARACTERS, _MAX_MESSAGE_CHARACTERS = 255, 300
 _WRITERS, _MODES = {"write_text", "write_bytes"}, set("rwxabt+")
 
 
@@ -72,7 +72,7 @@ class ModuleCode:
         """Name → file of the module, and of each project module that is imported with it."""
         paths: dict[str, Path] = {}
         # Parents are included because Python imports a package before its modules.
-        names = _module_and_parents(self.name)
+        names = _list_module_and_parents(self.name)
         while names:
             name = names.pop()
             if name in paths or (path := _find_file(_find_spec(name))) is None:
@@ -81,7 +81,9 @@ class ModuleCode:
                 continue
             paths[name] = path
             names += [
-                module for imported_name in _imported_names(name, path) for module in _module_and_parents(imported_name)
+                module
+                for imported_name in _find_imported_names(name, path)
+                for module in _list_module_and_parents(imported_name)
             ]
         return paths
 
@@ -108,7 +110,7 @@ def is_of_project(path: Path) -> bool:
     path = path.resolve()
     if {"site-packages", "dist-packages"} & {*path.parts}:
         return False
-    return not any(path.is_relative_to(folder) for folder in (*_INSTALLED, _PLATFORM))
+    return not any(path.is_relative_to(folder) for folder in (*_INSTALLED, _OWN_PACKAGE))
 
 
 def locate_in_project(error: BaseException) -> str:
@@ -125,17 +127,17 @@ def locate_in_project(error: BaseException) -> str:
 def describe_error(error: BaseException) -> str:
     """Return the class of an error, and the beginning of its message, if it has one, on one line."""
     message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message:.{_LONGEST_MESSAGE}}" if message else type(error).__name__
+    return f"{type(error).__name__}: {message:.{_MAX_MESSAGE_CHARACTERS}}" if message else type(error).__name__
 
 
 def digest_file(path: Path) -> str:
-    """Return the digest of a file's bytes, read again only if the file was modified."""
+    """Return the digest of a file's bytes. The file is read again only if it was modified."""
     stat = path.stat()
-    return _bytes_digest(path, stat.st_mtime_ns, stat.st_size)
+    return _digest_bytes(path, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=4096)
-def _bytes_digest(path: Path, _time: int, _size: int) -> str:
+def _digest_bytes(path: Path, _time: int, _size: int) -> str:
     return sha256_file(path)
 
 
@@ -143,7 +145,7 @@ def _find_root(name: str, path: Path) -> Path:
     return path.parents[name.count(".") + (path.name == "__init__.py")]
 
 
-def _module_and_parents(name: str) -> list[str]:
+def _list_module_and_parents(name: str) -> list[str]:
     parts = name.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
@@ -152,7 +154,7 @@ def _find_spec(name: str) -> ModuleSpec | None:
     """Return the spec of a module as Python would find it, without importing its parent packages."""
     path: list[str] | None = None
     spec = None
-    for full in _module_and_parents(name):
+    for full in _list_module_and_parents(name):
         try:
             # Editable installs have their own finders in `sys.meta_path`, which know only top-level packages.
             finders = sys.meta_path if path is None else (PathFinder,)
@@ -178,7 +180,7 @@ def _find_file(spec: ModuleSpec | None) -> Path | None:
     return path
 
 
-def _imported_names(name: str, path: Path) -> Iterator[str]:
+def _find_imported_names(name: str, path: Path) -> Iterator[str]:
     """Yield the full names of possible modules that a module imports.
 
     Names of other objects, such as functions, are also yielded, but no module is found for them.
@@ -216,7 +218,7 @@ def _read_source(path: Path, _time: int, _size: int) -> _ModuleSource:
     written_ids = {id(one) for node in nodes if _writes(node) for one in ast.walk(node)}
     texts = (node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in written_ids)
     return _ModuleSource(
-        digest, tuple(imports), frozenset(one for one in texts if isinstance(one, str) and _may_be_a_name(one))
+        digest, tuple(imports), frozenset(one for one in texts if isinstance(one, str) and _may_be_file_name(one))
     )
 
 
@@ -244,8 +246,8 @@ def _is_readable(path: Path) -> bool:
     return os.path.isfile(path) and os.access(path, os.R_OK)
 
 
-def _may_be_a_name(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_NAME and text.isprintable()
+def _may_be_file_name(text: str) -> bool:
+    return 0 < len(text) <= _MAX_NAME_CHARACTERS and text.isprintable()
 
 
 def _remove_docstrings(tree: ast.Module) -> None:

@@ -1,10 +1,10 @@
-"""Obsolete artifacts that contain removed documents or rows, or may contain some.
+"""Obsolete artifacts that contain, or may contain, removed documents or rows.
 
-The index of a shard shows whether the shard contains one. Artifacts built from shards (combined bins, runs, npy shards,
-views) are judged by the shards in their receipts, if these still exist with the same content.
+The index of a shard shows whether the shard contains a removed document. Artifacts built from shards (combined bins,
+runs, npy shards, views) are judged by the shards in their receipts, if these still exist with the same content.
 
-An artifact that cannot be judged counts as one that contains a removed document. It is incomplete, was built from
-deleted shards, or has another kind of index. It is derived and in no plan, so it can be removed.
+An artifact cannot be judged if it is incomplete, was built from deleted shards, or has a different kind of index. It
+then counts as containing a removed document. Removing it is safe, because no plan contains it.
 
 Entry point: `find_unplanned_retracted`.
 """
@@ -34,7 +34,7 @@ def find_unplanned_retracted(
     source: Callable[[str], Artifact],
     contains: Callable[[Artifact, Receipt, DocumentIds, NDArray[np.uint64]], bool],
 ) -> list[Artifact]:
-    """Return the unplanned artifacts that contain a removed document or may contain one.
+    """Return the unplanned artifacts that contain, or may contain, a removed document.
 
     Artifacts built from shards come before the shards, which are needed to judge them. Raises the errors of
     `read_retracted_ids`.
@@ -69,11 +69,11 @@ def find_unplanned_retracted(
             if artifact.name == shards:
                 return contains(artifact, receipt, ids, hashes)
             return any(not is_there(name, content) for name, content in receipt.inputs.items())
-        except (DataprepError, OSError):  # a damaged artifact may contain one
+        except (DataprepError, OSError):  # a damaged artifact may contain a removed document
             return True
 
     def is_there(name: str, content: str) -> bool:
-        """Return whether an input still exists as it was, and contains no removed document."""
+        """Return whether an input still exists with the same content, and contains no removed document."""
         receipt = store.receipt(source(name))
         return receipt is not None and receipt.content == content and not is_affected(source(name))
 

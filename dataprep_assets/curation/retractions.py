@@ -61,7 +61,7 @@ def read_retractions(path: Path | None, ids: DocumentIds | None) -> dict[str, Re
             "Declare `document.id_key`, or remove the list"
         )
     retractions: dict[str, Retraction] = {}
-    ids_origin = _id_settings(ids)
+    ids_origin = _build_id_settings(ids)
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
             continue
@@ -112,13 +112,13 @@ def add_retractions(path: Path, ids: DocumentIds, new: Iterable[Retraction]) -> 
     """
     new_by_hash = {retraction.hash: retraction for retraction in new}
 
-    def missing_lines() -> list[dict[str, Any]]:
+    def build_missing_lines() -> list[dict[str, Any]]:
         retractions = read_retractions(path, ids)
         return [
             _build_line(retraction, ids) for retraction in new_by_hash.values() if retraction.hash not in retractions
         ]
 
-    return append_lines(path, missing_lines)
+    return append_lines(path, build_missing_lines)
 
 
 def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]]) -> int:
@@ -152,12 +152,12 @@ def append_lines(path: Path, missing: Callable[[], Sequence[Mapping[str, Any]]])
 
 
 def _build_line(retraction: Retraction, ids: DocumentIds) -> dict[str, Any]:
-    line: dict[str, Any] = {"hash": retraction.hash, **_id_settings(ids)}
+    line: dict[str, Any] = {"hash": retraction.hash, **_build_id_settings(ids)}
     # With a key, the hash hides the id, which a stored id would reveal.
     return line if retraction.given is None or ids.key is not None else line | {"id": retraction.given}
 
 
-def _id_settings(ids: DocumentIds) -> dict[str, str]:
+def _build_id_settings(ids: DocumentIds) -> dict[str, str]:
     origin = {"of": ids.origin}
     return origin if ids.key_digest is None else origin | {"key": ids.key_digest}
 
@@ -189,13 +189,13 @@ def read_id_lines(path: Path) -> list[tuple[int, bytes]]:
     return numbered_lines
 
 
-def hash_id_of(value: str, ids: DocumentIds) -> str:
+def hash_id_value(value: str, ids: DocumentIds) -> str:
     """Return the hash of a declared id or of a text, 16 hex digits."""
     return f"{hash_id(value, ids.key):016x}"
 
 
-def are_listed(ids: NDArray[np.uint64], listed_hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return which of these ids are in the sorted array `listed_hashes`: shape ``(ids,)``."""
+def find_listed(ids: NDArray[np.uint64], listed_hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return a mask of the ids that are in the sorted array `listed_hashes`: shape ``(ids,)``."""
     if not len(listed_hashes):
         return np.zeros(len(ids), np.bool_)
     is_listed: NDArray[np.bool_] = (

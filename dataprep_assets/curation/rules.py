@@ -10,7 +10,7 @@ any other syntax is refused with its position. Nothing is evaluated as code.
 
 A comparison with a missing value (null) is neither true nor false, as in SQL, and the same applies to its negation.
 
-Entry points: `Rule`, `parse_rule`; `match_rules`, `ruled`.
+Entry points: `Rule`, `parse_rule`; `match_rules`, `find_dropping_rules`.
 """
 
 import ast
@@ -45,7 +45,7 @@ _ARITHMETIC: Mapping[type[ast.operator], str] = {
     ast.Mult: "multiply",
     ast.Div: "divide",
 }
-_LONGEST, _DEEPEST = 4_000, 60
+_MAX_CHARACTERS, _MAX_LEVELS = 4_000, 60
 """Maximum number of characters and of levels of an expression, within the limits of Python's stack."""
 
 
@@ -152,8 +152,8 @@ def _translate_token(token: tokenize.TokenInfo) -> str:
     return token.string
 
 
-def _tagger_advice(column: str) -> str:
-    """Return which built-in tagger has a column; empty if none has it."""
+def _suggest_tagger(column: str) -> str:
+    """Return advice to add the built-in tagger that has a column; empty if no tagger has it."""
     from dataprep_assets.curation.taggers import TAGGERS
     from dataprep_assets.curation.tagging import load_tagger
 
@@ -173,9 +173,9 @@ class _Parser:
             raise ConfigError(
                 f"{self._where}: the expression is empty. Write an expression, e.g., `words < 50 or language != 'en'`"
             )
-        if len(self._text) > _LONGEST:
+        if len(self._text) > _MAX_CHARACTERS:
             raise ConfigError(
-                f"{self._where}: the expression is longer than {_LONGEST:,} characters. Shorten the expression"
+                f"{self._where}: the expression is longer than {_MAX_CHARACTERS:,} characters. Shorten the expression"
             )
         translated = _TranslatedRule(self._text)
         try:
@@ -190,18 +190,18 @@ class _Parser:
         part = self._parse_part(tree.body, 0)
         if part.type != "boolean":
             raise ConfigError(
-                f"{self._where}: {self._text!r} is {_with_article(part.type)}, not true or false. Compare it "
+                f"{self._where}: {self._text!r} is {_add_article(part.type)}, not true or false. Compare it "
                 "with a value"
             )
         return Rule(self._text, frozenset(self._read), part.build)
 
-    def _rule_error(self, node: ast.AST, reason: str) -> ConfigError:
+    def _build_error(self, node: ast.AST, reason: str) -> ConfigError:
         return ConfigError(f"{self._where}: {_format_node(node)}: {reason}")
 
     def _parse_part(self, node: ast.AST, depth: int) -> _Part:
-        if depth > _DEEPEST:
+        if depth > _MAX_LEVELS:
             raise ConfigError(
-                f"{self._where}: the expression is nested too deeply (more than {_DEEPEST} levels). Simplify the "
+                f"{self._where}: the expression is nested too deeply (more than {_MAX_LEVELS} levels). Simplify the "
                 "expression"
             )
         match node:
@@ -225,21 +225,21 @@ class _Parser:
             case ast.Constant():
                 return self._parse_constant(node)
             case ast.Attribute() if (column := ast.unparse(node).replace(".", "_")) in self._columns:
-                raise self._rule_error(node, f"columns have no prefix. Write {column}")
-        raise self._rule_error(
+                raise self._build_error(node, f"columns have no prefix. Write {column}")
+        raise self._build_error(
             node, "not allowed in a rule. Use columns, numbers, strings, comparisons, in, and, or, not"
         )
 
     def _parse_boolean(self, node: ast.AST, depth: int) -> _Part:
         part = self._parse_part(node, depth + 1)
         if part.type != "boolean":
-            raise self._rule_error(node, f"{_with_article(part.type)}, but true or false is required")
+            raise self._build_error(node, f"{_add_article(part.type)}, but true or false is required")
         return part
 
     def _parse_number(self, node: ast.AST, depth: int) -> _Part:
         part = self._parse_part(node, depth + 1)
         if part.type not in NUMBERS:
-            raise self._rule_error(node, f"{_with_article(part.type)}, but a number is required")
+            raise self._build_error(node, f"{_add_article(part.type)}, but a number is required")
         return part
 
     def _parse_arithmetic(self, node: ast.BinOp, depth: int) -> _Part:
@@ -260,35 +260,35 @@ class _Parser:
         left_part = self._parse_part(left_side, depth + 1)
         if isinstance(operator, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
-                raise self._rule_error(node, "`is` must be followed by `null` or `not null`")
+                raise self._build_error(node, "`is` must be followed by `null` or `not null`")
             name = "is_valid" if isinstance(operator, ast.IsNot) else "is_null"
             return lambda: _call(name, left_part.build())
         if isinstance(operator, ast.In | ast.NotIn):
             return self._parse_in(left_part, operator, right)
         right_part = self._parse_part(right, depth + 1)
         if "null" in (left_part.type, right_part.type):
-            raise self._rule_error(node, "comparisons with null are never true. Write `is null` or `is not null`")
+            raise self._build_error(node, "comparisons with null are never true. Write `is null` or `is not null`")
         if left_part.type != right_part.type and not {left_part.type, right_part.type} <= set(NUMBERS):
-            raise self._rule_error(
-                node, f"cannot compare {_with_article(left_part.type)} with {_with_article(right_part.type)}"
+            raise self._build_error(
+                node, f"cannot compare {_add_article(left_part.type)} with {_add_article(right_part.type)}"
             )
         comparison = _COMPARED[type(operator)]
         if left_part.type == "boolean" and comparison not in ("equal", "not_equal"):
-            raise self._rule_error(node, "true and false have no order. Use = or !=")
+            raise self._build_error(node, "true and false have no order. Use = or !=")
         return lambda: _call(comparison, *_unify_types(left_part, right_part))
 
     def _parse_in(self, operand: _Part, operator: ast.cmpop, right: ast.AST) -> Callable[[], Any]:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
-            raise self._rule_error(
+            raise self._build_error(
                 right, "`in` must be followed by a list with values, e.g., `language in ['en', 'de']`"
             )
         parts = [self._parse_part(value, 0) for value in right.elts]
         for value, part in zip(right.elts, parts, strict=True):
             if not isinstance(value, ast.Constant) or part.type == "null":
-                raise self._rule_error(value, "a list can contain only numbers or strings")
+                raise self._build_error(value, "a list can contain only numbers or strings")
             if part.type != operand.type and not {part.type, operand.type} <= set(NUMBERS):
-                raise self._rule_error(
-                    value, f"cannot compare {_with_article(operand.type)} with {_with_article(part.type)}"
+                raise self._build_error(
+                    value, f"cannot compare {_add_article(operand.type)} with {_add_article(part.type)}"
                 )
         negated = isinstance(operator, ast.NotIn)
 
@@ -306,7 +306,7 @@ class _Parser:
             nearest_name = find_nearest(node.id, list(self._columns))
             raise ConfigError(
                 f"{self._where}: unknown column {node.id!r}"
-                + (_tagger_advice(node.id) or (f"; did you mean {nearest_name!r}?" if nearest_name else "."))
+                + (_suggest_tagger(node.id) or (f"; did you mean {nearest_name!r}?" if nearest_name else "."))
                 + f" Available: {', '.join(self._columns)}"
             )
         self._read.add(node.id)
@@ -326,7 +326,7 @@ class _Parser:
         kinds = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
         # Compare the exact type, because True is an int. Integers beyond 64 bits do not fit in a column.
         if (kind := kinds.get(type(value))) is None or (isinstance(value, int) and abs(value) >= 1 << 63):
-            raise self._rule_error(node, "not a value in a rule. Write a number, or a string in quotes")
+            raise self._build_error(node, "not a value in a rule. Write a number, or a string in quotes")
         return _Part(kind, lambda: _build_scalar(value))
 
 
@@ -369,12 +369,12 @@ def _format_node(node: ast.AST) -> str:
     return re.sub(r"\bNone\b", "null", re.sub(r"\s+", " ", ast.unparse(node))[:60])
 
 
-def _with_article(kind: str) -> str:
+def _add_article(kind: str) -> str:
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
 def match_rules(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArray[np.bool_]]:
-    """Return, for each rule, the rows of a table for which its expression is true: shape `(rows,)`."""
+    """Return rule → mask of the rows of a table for which its expression is true: shape `(rows,)`."""
     from pyarrow import acero
 
     # Null counts as false, so `keep` drops such a row and `drop` keeps it.
@@ -388,7 +388,7 @@ def match_rules(table: "pa.Table", rules: Mapping[str, Rule]) -> dict[str, NDArr
     return {name: matches[name].to_numpy() for name in rules}
 
 
-def rule_numbers(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:
+def find_dropping_rules(table: "pa.Table", rules: Mapping[str, tuple[bool, Rule]]) -> NDArray[np.int64]:
     """Return the number of the rule that drops each row of a table, -1 for kept rows; shape `(rows,)`.
 
     The first matching rule is the reason. A `keep` rule drops the rows for which it is not true.

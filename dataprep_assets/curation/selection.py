@@ -70,7 +70,7 @@ class Selection:
         ids: The id scheme; None if documents have no ids.
         retracted: Ids of retracted documents: shape `(ids,)`, uint64, sorted.
         min_characters: Minimum number of characters of a document; None for no minimum.
-        ruled_out: Rows of a file that the dataset's selection drops; None if there is no selection (`for_file`).
+        ruled_out: Rows of a file that the dataset's selection drops; None if there is no selection (`limit_to_file`).
     """
 
     ids: DocumentIds | None
@@ -78,9 +78,9 @@ class Selection:
     min_characters: int | None = None
     ruled_out: DroppedFileRows | None = None
 
-    def for_file(self, ruled_out: DroppedRows | None, file: str) -> Self:
+    def limit_to_file(self, ruled_out: DroppedRows | None, file: str) -> Self:
         """Return the selection for the records of one source file."""
-        return self if ruled_out is None else replace(self, ruled_out=ruled_out.rows_of_file(file))
+        return self if ruled_out is None else replace(self, ruled_out=ruled_out.select_file(file))
 
     def select(self, block: Block) -> SelectedDocuments:
         """Return the documents among the good records of a block.
@@ -91,11 +91,11 @@ class Selection:
         # Each record counts under the first reason in this order. A selection already includes the retraction list, so
         # all of its rows count under one reason, and the ledger depends only on which rows are dropped.
         if self.ruled_out is not None:
-            is_dropped = self.ruled_out.are_dropped(documents.rows)
+            is_dropped = self.ruled_out.find_dropped(documents.rows)
             if is_dropped.any():
                 drop_counts[SELECTED] = int(np.count_nonzero(is_dropped))
                 documents = documents.select(np.flatnonzero(~is_dropped).tolist())
-        is_listed = self.are_listed(documents)
+        is_listed = self.find_listed(documents)
         retracted_hashes = frozenset[str]()
         if is_listed.any():
             assert documents.ids is not None
@@ -109,15 +109,15 @@ class Selection:
                 documents = documents.select(long)
         return SelectedDocuments(documents=documents, dropped=drop_counts, retracted=retracted_hashes)
 
-    def are_listed(self, documents: FileDocuments) -> NDArray[np.bool_]:
-        """Return which documents are on the retraction list: shape `(documents,)`."""
+    def find_listed(self, documents: FileDocuments) -> NDArray[np.bool_]:
+        """Return a mask of the documents that are on the retraction list: shape `(documents,)`."""
         if not len(self.retracted):
             return np.zeros(len(documents.texts), np.bool_)
         assert documents.ids is not None, "documents without ids cannot be removed"
         return np.isin(documents.ids, self.retracted)
 
     def explain_refusal(self, block: Block) -> str | None:
-        """Return why the only record of a block is not a document, in words; None if it may be one."""
+        """Return, in words, why the only record of a block does not become a document; None if it may become one."""
         if block.bad:
             return describe_bad_reason(str(block.bad[0]))
         return next((describe_reason(reason) for reason in self.select(block).dropped), None)

@@ -46,10 +46,10 @@ OTHERS = ("id", "bad")
 """Further columns that tables may have."""
 ROW_GROUP = 1 << 16
 """Rows per row group, which a reader loads at once."""
-_ARROW: Mapping[ColumnType, str] = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
+_ARROW_TYPES: Mapping[ColumnType, str] = {"string": "string", "integer": "int64", "number": "double", "boolean": "bool"}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-_PYTHON: Mapping[ColumnType, tuple[type, ...]] = {
+_PYTHON_TYPES: Mapping[ColumnType, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
@@ -65,12 +65,12 @@ def build_schema(columns: Columns) -> "pa.Schema":
     """Return the Arrow schema of columns."""
     import pyarrow as pa
 
-    return pa.schema([pa.field(name, pa.type_for_alias(_ARROW[kind])) for name, kind in columns.items()])
+    return pa.schema([pa.field(name, pa.type_for_alias(_ARROW_TYPES[kind])) for name, kind in columns.items()])
 
 
 def has_type(value: Any, kind: ColumnType) -> bool:
     """Return whether a JSON value has a column's type and is within its range."""
-    if not isinstance(value, _PYTHON[kind]) or (isinstance(value, bool) and kind != "boolean"):
+    if not isinstance(value, _PYTHON_TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
         return False
     # The limits may be floats, with which Python compares integers exactly.
     minimum, maximum = _LIMITS.get(kind, (0, 0))
@@ -177,8 +177,8 @@ class DocumentBatch:
         good = [number for number, index in enumerate(indices) if index in text_of]
         return replace(self, rows=rows, good=good, texts=[text_of[indices[number]] for number in good])
 
-    def row(self, text: int) -> int:
-        """Return the row of the source file, from 1, that contains one of the texts."""
+    def find_row(self, text: int) -> int:
+        """Return the row number in the source file, from 1, of the text with this index."""
         number: int = self.rows["row"][self.good[text]]
         return number
 
@@ -243,7 +243,7 @@ def _build_batch(
         if all_texts:
             column_values = [_read_as(cell, kind) for cell in column_values]
         filled_columns[name_column(path)] = [
-            _check_rows(cell, kind, path, f"{label}: row {number}", fields)
+            _require_type(cell, kind, path, f"{label}: row {number}", fields)
             for number, cell in zip(numbers, column_values, strict=True)
         ]
     # Use the columns unchanged if no record is refused, which is true for most blocks.
@@ -272,7 +272,7 @@ def _read_sources(
     return [source if isinstance(source := value_at(values[number], path), str) else "unknown" for number in numbers]
 
 
-def _check_rows(value: Any, kind: ColumnType, path: str, location: str, fields: CarriedFields) -> Any:
+def _require_type(value: Any, kind: ColumnType, path: str, location: str, fields: CarriedFields) -> Any:
     if value is None or has_type(value, kind):
         return float(value) if kind == "number" and value is not None else value
     description = "a value" if fields.sensitive else repr(value)[:40]
@@ -371,7 +371,7 @@ class ParquetRowWriter:
 
 
 def read_joined_tables(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator["pa.Table"]:
-    """Yield the rows of several files of one table, each with a part of its columns, in pieces of a row group.
+    """Yield the rows of a table whose columns are divided among several files, in pieces of at most one row group.
 
     Args:
         paths: The files.

@@ -56,10 +56,10 @@ class Tagger(ABC):
         """
         return False
 
-    def missing_reason(self) -> str | None:
-        """Return a sentence if the tagger is not found before it is called.
+    def explain_missing(self) -> str | None:
+        """Return a sentence if the tagger cannot be found without calling it; otherwise None.
 
-        It may still exist on another machine or at import.
+        A tagger that is not found may still exist on another machine, or after the module is imported.
         """
         return None
 
@@ -67,7 +67,7 @@ class Tagger(ABC):
         """Return a copy with all values that can only be found where Dagster is available."""
         return self
 
-    def for_files(self, files: Sequence[str]) -> "Tagger":
+    def limit_to_files(self, files: Sequence[str]) -> "Tagger":
         """Return a copy whose version depends only on these source files, if the tagger supports this."""
         return self
 
@@ -81,7 +81,7 @@ class BatchTagger(Tagger):
     """A tagger that is called with a batch of documents in this process."""
 
     @abstractmethod
-    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+    def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         """Return column → a value for each text of the batch."""
 
 
@@ -115,7 +115,7 @@ class BuiltInTagger(VersionedTagger):
     def repeats(self) -> bool:
         return TAGGERS[self.name].is_own
 
-    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+    def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
         return load_tagger(self.name).tag(batch.texts)
 
 
@@ -127,7 +127,7 @@ def load_tagger(name: str) -> TextTagger:
     extension = TAGGERS[name]
     tagger = extension.load()
     if not isinstance(tagger, TextTagger):
-        raise extension.unfit_error("is not a TextTagger")
+        raise extension.build_unfit_error("is not a TextTagger")
     return tagger
 
 
@@ -231,9 +231,9 @@ def compute_tags(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) 
         raise
     except (Exception, SystemExit) as error:  # a user's function may raise any error
         # Tag the texts again one by one to find the row.
-        index = _failing_index(tagger, batch)
+        index = _find_failing_text(tagger, batch)
         place = locate_in_project(error)
-        location = f"row {batch.row(index)}" if index is not None else f"rows {batch.row(0)} and after"
+        location = f"row {batch.find_row(index)}" if index is not None else f"rows {batch.find_row(0)} and after"
         reason = type(error).__name__ if sensitive else describe_error(error)
         text = f"{batch.label}: {location}: tagger {tagger.name!r} raised {reason}{f' ({place})' if place else ''}"
         if sensitive:  # the cause's message may quote a text
@@ -253,7 +253,7 @@ def compute_tags(tagger: BatchTagger, batch: DocumentBatch, *, sensitive: bool) 
 
 def _list_columns(tagger: BatchTagger, batch: DocumentBatch) -> Any:
     """Return a tagger's output with its columns as lists, or the output itself if it is not a mapping."""
-    columns = tagger.look(batch)
+    columns = tagger.tag_batch(batch)
     return (
         {name: _convert_to_list(values) for name, values in columns.items()}
         if isinstance(columns, Mapping)
@@ -267,7 +267,7 @@ def _convert_to_list(values: Any) -> list[Any]:
     return list(values if plain is None else plain())
 
 
-def _failing_index(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
+def _find_failing_text(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
     """Return the index of the first text that raises by itself; None if no text does."""
     for index in range(len(batch.texts)):
         try:
@@ -280,7 +280,7 @@ def _failing_index(tagger: BatchTagger, batch: DocumentBatch) -> int | None:
 def _check_values(tagger: Tagger, name: str, values: list[Any], batch: DocumentBatch, *, sensitive: bool) -> list[Any]:
     if len(values) != len(batch.texts):
         raise TaggingError(
-            f"{batch.label}: rows {batch.row(0)} and after: tagger {tagger.name!r} returned "
+            f"{batch.label}: rows {batch.find_row(0)} and after: tagger {tagger.name!r} returned "
             f"{count_of(len(values), 'value')} of {name} for {count_of(len(batch.texts), 'document')}. Return one "
             "value per document"
         )
@@ -288,8 +288,8 @@ def _check_values(tagger: Tagger, name: str, values: list[Any], batch: DocumentB
         index, reason = wrong_value
         description = "" if sensitive else f" {values[index]!r:.60}"
         raise TaggingError(
-            f"{batch.label}: row {batch.row(index)}: tagger {tagger.name!r}: {name}{description} is {reason}. Return "
-            "values of the declared type"
+            f"{batch.label}: row {batch.find_row(index)}: tagger {tagger.name!r}: {name}{description} is {reason}. "
+            "Return values of the declared type"
         )
     return values
 

@@ -1,4 +1,4 @@
-"""Hashes of runs of words: from each word, the shortest run of a given weight, in all texts at once.
+"""Hashes of runs of words, for all texts at once. From each word on, the shortest run of a given weight is hashed.
 
 A word weighs 1. A letter of a script without spaces weighs less, because several letters form a word. It weighs two
 thirds in Chinese and Japanese, and one third in Thai, Lao, Burmese and Khmer. Runs of a weight thus have similar
@@ -24,7 +24,7 @@ WORD = 6
 """Weight of a word, in a unit in which all weights are integers."""
 _LETTER, _ALPHABETIC_LETTER = 4, 2
 _BASE = 0x9E3779B97F4A7C15
-_AT_HAND = 1 << 20
+_CACHED_POWERS = 1 << 20
 """Number of cached powers: 8 MB for the powers, and 8 MB for their inverses."""
 
 
@@ -109,7 +109,7 @@ class HashedWords:
         return mix_bits((self._sums[stops] - self._sums[starts]) * inverse[starts])
 
     def find_runs_of_weight(self, weight: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return start and stop of the shortest run of this weight from each word on; runs do not cross texts."""
+        """Return the start and stop of the shortest run of this weight from each word on; runs do not cross texts."""
         words = len(self.hashes)
         if self.weights is None:
             stops = np.arange(words) + count_words(weight)
@@ -126,8 +126,8 @@ class HashedWords:
             hashes = self.hash_runs(starts, stops)
             indices = known_hashes.find_candidates(hashes)
             return starts[indices], hashes[indices]
-        # The result is the same as by `find_runs_of_weight` and `hash_runs`, but only the few known runs are checked
-        # for the text's end.
+        # This gives the same result as `find_runs_of_weight` and `hash_runs`. It is faster, because only the few known
+        # runs are checked for crossing the end of a text.
         length, words = count_words(weight), len(self.hashes)
         if words < length:
             return np.empty(0, np.int64), np.empty(0, np.uint64)
@@ -143,18 +143,18 @@ class HashedWords:
 
 
 class KnownHashes:
-    """Some hashes, and a table of their lowest bits, which excludes most other hashes without a search."""
+    """A set of hashes, with a table of their lowest bits that excludes most other hashes without a search."""
 
     def __init__(self, hashes: NDArray[np.uint64]) -> None:
         """Store hashes, which must be in increasing order."""
         self._hashes = hashes
-        self._there = np.zeros(1 << max(16, min(27, len(hashes).bit_length() + 4)), np.bool_)
-        self._mask = np.uint64(len(self._there) - 1)
-        self._there[hashes & self._mask] = True
+        self._is_present = np.zeros(1 << max(16, min(27, len(hashes).bit_length() + 4)), np.bool_)
+        self._mask = np.uint64(len(self._is_present) - 1)
+        self._is_present[hashes & self._mask] = True
 
     def find_candidates(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the positions of the hashes that are known."""
-        candidates = np.flatnonzero(self._there[hashes & self._mask])
+        candidates = np.flatnonzero(self._is_present[hashes & self._mask])
         if not len(self._hashes):
             return candidates[:0]
         indices = np.minimum(np.searchsorted(self._hashes, hashes[candidates]), len(self._hashes) - 1)
@@ -164,7 +164,7 @@ class KnownHashes:
 
 def _compute_powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Return the first powers of the base, and their inverses modulo 2^64."""
-    if count > _AT_HAND:
+    if count > _CACHED_POWERS:
         return _compute_powers_up_to(count)
     base, inverse = _compute_first_powers()
     return base[:count], inverse[:count]
@@ -172,7 +172,7 @@ def _compute_powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 @lru_cache(maxsize=1)
 def _compute_first_powers() -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    return _compute_powers_up_to(_AT_HAND)
+    return _compute_powers_up_to(_CACHED_POWERS)
 
 
 def _compute_powers_up_to(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

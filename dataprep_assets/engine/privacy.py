@@ -1,9 +1,9 @@
 """Privacy of sensitive datasets: the only module that decides which facts may be shown to others.
 
-Facts about other datasets are shown unchanged. About a sensitive dataset, texts (terminal, logs, events, errors, check
-results, pages) show names, passed or failed, and positions (`errors.Position`). Counts are shown as integers under
-a name, in metadata and cells of tables. They are always rounded, and counts below `small_cell` are shown as "< 11".
-Shares, times, pictures and other texts are withheld.
+Facts about other datasets are shown unchanged. Texts about a sensitive dataset (terminal, logs, events, errors, check
+results, pages) show only names, `passed` or `failed`, and positions (`errors.Position`). Counts are shown as integers
+under a name, in metadata and in cells of tables. They are always rounded, and counts below `small_cell` are shown as
+"< 11". Shares, times, pictures and other texts are withheld.
 
 Withheld texts are appended to a file in the dataset's private folder, which only the owner can read. `dataprep show
 --private NAME` prints it. A `ConfigError` is shown in full, because it repeats what the user wrote. Any other error
@@ -41,12 +41,12 @@ _NAMES = _POSITIONS | {
     *("storage", "view"),
 }
 """Entries and columns whose texts are names or repeat the declaration."""
-_THINGS = {"files", "folders", "shards", "cohorts", "months", "splits", "tasks", "partitions"}
+_ITEM_COUNTS = {"files", "folders", "shards", "cohorts", "months", "splits", "tasks", "partitions"}
 """Counts that are neither of people nor of documents. They do not hide the counts next to them."""
 _SIZES = {"bytes", "source_bytes", "tokens"}
 """Sizes that would reveal a small count next to them."""
 _WITHHELD = "withheld"
-_LARGEST = 4 << 20
+_MAX_FILE_BYTES = 4 << 20
 """Maximum size of the private file in bytes. A larger file is renamed, replacing the previous one, and a new one is
 started."""
 
@@ -57,9 +57,9 @@ class Privacy:
 
     Attributes:
         closed: Whether the dataset is sensitive.
-        below: Smallest count that is shown as a number. Counts from 1 to one less are shown as "< below".
-        dataset: The dataset.
-        file: File for full texts; None if the store is unknown, so that nothing is stored.
+        below: Smallest count that is shown as a number. Smaller positive counts are shown as "< below".
+        dataset: The dataset's name.
+        file: File for full texts; None if the store is unknown, in which case full texts are not stored.
     """
 
     closed: bool = False
@@ -93,7 +93,7 @@ class Privacy:
         """
         if not self.closed or isinstance(error, ConfigError):
             return f"{error}{more}"
-        public = f"{type(error).__name__}{_error_position(error)}{more}"
+        public = f"{type(error).__name__}{_find_error_position(error)}{more}"
         return self.public_text(f"{location}: {error}{more}" if location else f"{error}{more}", public)
 
     def public_finding(self, finding: "Finding", location: str) -> "Finding":
@@ -106,7 +106,7 @@ class Privacy:
             return replace(finding, summary="passed", table=table, plot=None)
         full_text = "\n".join([full_text, *(f"    {dict(row)}" for row in finding.table)])
         return replace(
-            finding, summary=self.public_text(full_text, f"failed{_first_position(table)}"), table=table, plot=None
+            finding, summary=self.public_text(full_text, f"failed{_find_first_position(table)}"), table=table, plot=None
         )
 
     def store_texts(self, texts: Iterable[str]) -> None:
@@ -119,7 +119,7 @@ class Privacy:
         with suppress(OSError):
             self.file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.file.parent.mkdir(mode=0o700, exist_ok=True)
-            if self.file.exists() and self.file.stat().st_size > _LARGEST:
+            if self.file.exists() and self.file.stat().st_size > _MAX_FILE_BYTES:
                 self.file.replace(self.file.with_suffix(".old"))
             with open(os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w", encoding="utf-8") as file:
                 file.write(lines)
@@ -127,7 +127,7 @@ class Privacy:
     # --- numbers
 
     def hides(self, number: int) -> bool:
-        """Return whether only the smallness of a count is shown."""
+        """Return whether a count is so small that its public form is `< below`."""
         return self.closed and 0 < abs(number) < self.below
 
     def public_count(self, number: int) -> str:
@@ -136,7 +136,10 @@ class Privacy:
         return f"{value:,}" if isinstance(value, int) else str(value)
 
     def public_counts(self, numbers: Sequence[int]) -> list[int | str]:
-        """Return counts whose sum is shown. If one is small, all others are withheld, so it cannot be computed."""
+        """Return the public form of counts whose sum is shown.
+
+        If one count is small, the others are withheld, because the small count could be computed from them.
+        """
         small = any(map(self.hides, numbers))
         return [
             _WITHHELD if small and number and not self.hides(number) else self.public_value(number)
@@ -227,7 +230,7 @@ class Privacy:
         return multiple + unit if 0 < multiple < self.below else multiple
 
     def _is_count(self, name: str, value: Any) -> bool:
-        return type(value) is int and bool(value) and name not in _POSITIONS | _THINGS
+        return type(value) is int and bool(value) and name not in _POSITIONS | _ITEM_COUNTS
 
     def _has_small(self, values: Mapping[str, Any]) -> bool:
         return any(self._is_count(name, value) and self.hides(value) for name, value in values.items())
@@ -250,10 +253,10 @@ def find_private_file(dataset: str, store: "ArtifactStore") -> Path:
     return store.root / dataset / ".private" / "texts.log"
 
 
-def _error_position(error: BaseException) -> str:
+def _find_error_position(error: BaseException) -> str:
     """Return the position of an error as text.
 
-    An error of another library is a bug, whose position is a line of code.
+    For an error of another library, which is a bug, the position is a line of code.
     """
     if isinstance(error, DataprepError):
         return _format_position(error.at)
@@ -261,7 +264,7 @@ def _error_position(error: BaseException) -> str:
     return "".join(f" at {Path(frame.filename).name}:{frame.lineno}" for frame in frames)
 
 
-def _first_position(table: Sequence[Mapping[str, Any]]) -> str:
+def _find_first_position(table: Sequence[Mapping[str, Any]]) -> str:
     """Return the position in the first row of a finding's table, as text."""
     return _format_position(
         {name: value for row in table[:1] for name, value in row.items() if name in Position.__annotations__}

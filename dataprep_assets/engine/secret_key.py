@@ -7,7 +7,7 @@ from pydantic import Field
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError, count_of
 
-SHORTEST_KEY = 32
+MIN_KEY_LENGTH = 32
 """Minimum length of a key in characters. `openssl rand -hex 32` prints 64."""
 
 
@@ -46,9 +46,9 @@ def encode_key(setting: str, location: str, key: str | None) -> bytes:
             f"{setting}: the environment variable {location} is not set. Set it to a key, such as the output of "
             "`openssl rand -hex 32`"
         )
-    if len(key) < SHORTEST_KEY:
+    if len(key) < MIN_KEY_LENGTH:
         raise ConfigError(
-            f"{setting}: {location} has {count_of(len(key), 'character')}, but a key needs at least {SHORTEST_KEY}. "
+            f"{setting}: {location} has {count_of(len(key), 'character')}, but a key needs at least {MIN_KEY_LENGTH}. "
             "Set a longer key"
         )
     return key.encode()

@@ -1,6 +1,6 @@
 """Guard process: it runs one command, and terminates the command when the requesting process has exited.
 
-It is run as a file, with only the standard library. Its standard input is one line of JSON, followed by a pipe that
+It is run as a file and uses only the standard library. Its standard input is one line of JSON, followed by a pipe that
 closes when the requesting process ends. Its answer is JSON on its standard output.
 
 On Linux the guard becomes the parent of every orphan of the command, so no process of the command outlives the guard.
@@ -24,16 +24,16 @@ _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _GRACE_SECONDS = 5.0
 """Time between SIGTERM, upon which `srun` cancels its job, and SIGKILL."""
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _KEPT_BYTES = 8192
 
 
 def main() -> None:
-    """Run the requested command, and answer how it ended."""
+    """Run the requested command and report how it ended."""
     request = json.loads(_read_line(0))
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # each signal writes a byte to this pipe, which wakes `select` when a child or this process should end
+    # Each signal writes a byte to this pipe, which wakes `select` when a child or this process should end.
     woken, wakes = os.pipe()
     for end in (woken, wakes):
         os.set_blocking(end, False)
@@ -131,7 +131,7 @@ def _end_processes(process: "subprocess.Popen[bytes]", woken: int) -> None:
             sent_sigterm = True
         elif time.monotonic() > limit:
             _send_signal(process, signal.SIGKILL)
-        select.select([woken], [], [], _LOOK_SECONDS)
+        select.select([woken], [], [], _POLL_SECONDS)
         with contextlib.suppress(BlockingIOError):
             os.read(woken, 4096)
 
@@ -167,7 +167,7 @@ def _list_descendants() -> list[int]:
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # the program's name may contain spaces and brackets; the state and the parent's id follow its last bracket
+            # The program's name may contain spaces and brackets; the state and the parent's id follow its last bracket.
             parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(int(folder.name))
     descendants, parents = [], [os.getpid()]

@@ -17,12 +17,12 @@ from dataprep_assets.execution import command_guard
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandEnd:
-    """The end of a command.
+class CommandResult:
+    """Result of a command.
 
     Attributes:
         code: The exit code, negative for a signal; None if the command was terminated after its time limit.
-        errors: The end of the standard error.
+        errors: The last part of the standard error.
         refused: The reason why the command could not be started.
     """
 
@@ -31,7 +31,7 @@ class CommandEnd:
     refused: str = ""
 
 
-def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: Path, quoted: bool) -> CommandEnd:
+def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: Path, quoted: bool) -> CommandResult:
     """Run a command to its end; processes that it started and left running are terminated with it.
 
     Args:
@@ -39,7 +39,7 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
         folder: The working directory of the command.
         seconds: The time limit.
         scratch: A folder that is removed if this process is killed.
-        quoted: Whether to keep the end of the standard error.
+        quoted: Whether to keep the last part of the standard error.
 
     Raises WorkerDiedError if the guard is killed.
     """
@@ -49,7 +49,7 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # this process handles Ctrl-C in a terminal
+        # This process handles Ctrl-C in a terminal.
         start_new_session=True,
     )
     with guard:
@@ -61,4 +61,4 @@ def run_guarded(words: Sequence[str], folder: Path, *, seconds: float, scratch: 
         answer = guard.stdout.read()
     if not answer:
         raise WorkerDiedError(f"{words[0]}: the process that watches this command was killed. Run the command again")
-    return CommandEnd(**json.loads(answer))
+    return CommandResult(**json.loads(answer))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from dataprep_assets.bounds import reads_single_rows
+from dataprep_assets.bounds import must_read_single_rows
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.processes import ONE_THREAD, WorkerPool
@@ -27,7 +27,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stores.files import is_private_mode
 from dataprep_assets.stores.pool import map_all
 
-_LOOKED_AT = 128
+_MAX_CHECKED = 128
 """Number of artifacts to check before the outcomes of the current ones are yielded."""
 
 
@@ -69,10 +69,10 @@ class Job(Protocol):
     def handle_end(self, end: FinishedTask, pool: Pool) -> Outcome | None:
         """Handle the end of a task and submit its successors; return the outcome once it is known, else None."""
 
-    def on_turn(self, pool: Pool) -> Outcome | None:
+    def take_turn(self, pool: Pool) -> Outcome | None:
         """Return the outcome if it is known without more tasks; otherwise submit them and return None.
 
-        `run_jobs` calls this once per job, in the order of the jobs, after the `first` task has ended and when the pool
+        `run_jobs` calls this once per job, in the order of the jobs, after the first task has ended and when the pool
         has room.
         """
 
@@ -114,8 +114,7 @@ class TaskJob:
             function: A module-level function, because workers import it.
             arguments: The function's other arguments.
             find_receipt: Returns the receipt if the artifact is current and needs no task. `run_tasks` calls it in a
-            thread if
-                the workers are on other machines.
+                thread if the workers are on other machines.
         """
         self.found = find_receipt
         self.partition = subject.artifact.partition or ""
@@ -131,7 +130,7 @@ class TaskJob:
         receipt, reused = end.result
         return Outcome(partition=self.partition, receipt=receipt, reused=reused)
 
-    def on_turn(self, pool: Pool) -> Outcome | None:
+    def take_turn(self, pool: Pool) -> Outcome | None:
         return None
 
     def release(self) -> None:
@@ -175,7 +174,7 @@ class SerialExecutor:
         while self._queue:
             task = self._queue.popleft()
             all_counts: list[dict[str, int]] = []
-            # without `tell`, because the process that watches the command gets the progress of this process
+            # Do not pass `send_position`, because the process that watches the command gets this process's positions.
             kind, value = run_task(task, all_counts.append, private=is_private_mode())
             yield from (TaskCounts(task.id, counts) for counts in all_counts)
             yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
@@ -184,8 +183,8 @@ class SerialExecutor:
 def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Outcome]:
     """Yield the outcome of each job as soon as it is known. `pool` must be open; `progress` counts and shows the work.
 
-    `turn` is called in the order of the jobs, even if they finish in a different order. Otherwise two runs that lock
-    partitions in different orders could wait for each other forever.
+    `take_turn` is called in the order of the jobs, even if they finish in a different order. Otherwise two runs that
+    lock partitions in different orders could wait for each other forever.
     """
     progress.expect(sum(job.source_bytes for job in jobs), pool.count)
     by_partition = {job.partition: job for job in jobs}
@@ -211,7 +210,7 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], progress: Progress) -> Iterator[Ou
             # A turn may take a lock and queue many tasks. Two tasks per worker keep all workers busy while few locks
             # are held.
             while waiting and waiting[0].partition in started_partitions and pool.outstanding < 2 * pool.count:
-                yield from take_outcome(waiting.popleft().on_turn(pool))
+                yield from take_outcome(waiting.popleft().take_turn(pool))
         progress.show()
 
 
@@ -230,14 +229,14 @@ def run_and_sweep(
         progress: Counts and shows the work; None shows nothing.
         prepare: The `prepare` argument of `WorkerPool`.
     """
-    in_this_process = workers is None and not reads_single_rows()
+    in_this_process = workers is None and not must_read_single_rows()
     with SerialExecutor() if in_this_process else WorkerPool(workers or 1, ONE_THREAD, prepare) as pool:
         reused = set()
         for outcome in run_jobs(pool, jobs, progress or Progress()):
             if outcome.reused:
                 reused.add(outcome.partition)
             yield outcome
-        # sweep once for all artifacts, because each sweep lists the staging files of all partitions
+        # Sweep once for all artifacts, because each sweep lists the staging files of all partitions.
         sweep(job.directory for job in jobs if job.partition in reused)
 
 
@@ -249,7 +248,7 @@ def run_tasks(
     progress: Progress | None = None,
     prepare: Callable[[], object] | None = None,
 ) -> Iterator[Outcome]:
-    """Run one task per partition. With workers on other machines, a partition whose artifact is `found` gets no task.
+    """Run one task per partition. With workers on other machines, a partition with a receipt gets no task.
 
     Args:
         jobs: The tasks; their arguments are pickled and sent to the workers.
@@ -260,8 +259,8 @@ def run_tasks(
     """
     if not engine.is_this_machine:
         current_receipts: dict[str, Receipt] = {}
-        for start in range(0, len(jobs), _LOOKED_AT):
-            part = jobs[start : start + _LOOKED_AT]
+        for start in range(0, len(jobs), _MAX_CHECKED):
+            part = jobs[start : start + _MAX_CHECKED]
             receipts = zip(part, map_all(lambda job: job.found(), part, AT_ONCE), strict=True)
             current_receipts |= {job.partition: receipt for job, receipt in receipts if receipt is not None}
             yield from (
@@ -292,13 +291,13 @@ def run_fetches(
     """
     progress.expect(source_bytes, 1)
 
-    def fetched(count: int) -> None:
+    def report_received(count: int) -> None:
         progress.add({"source_bytes": count})
         progress.show()
 
     for partition in partitions:
         try:
-            receipt, reused = fetch(partition, fetched)
+            receipt, reused = fetch(partition, report_received)
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:

@@ -83,7 +83,7 @@ class _TaskSums:
     def close(self, wait: Callable[[Any], object]) -> None:
         """Send the remaining counts and wait for their receipt, because the driver reads the board when a task ends."""
         self._flush()
-        # only the last call is awaited, because an actor handles one caller's messages in order
+        # Only the last call is awaited, because an actor handles one caller's messages in order.
         if self._added is not None:
             wait(self._added)
 
@@ -92,7 +92,7 @@ def _run_in_worker(payload: bytes, settings: Mapping[str, str], board: Any, priv
     """Run a task in a Ray worker; return the same answer as a worker process.
 
     The task is sent pickled, so that `settings` are in force before the libraries that read them are imported.
-    `private`: only the owner can read the files that the task writes.
+    If `private` is true, only the owner can read the files that the task writes.
     """
     import ray
 
@@ -103,7 +103,7 @@ def _run_in_worker(payload: bytes, settings: Mapping[str, str], board: Any, priv
         with discard_output(private):
             return run_task(task, sums.add, private=private)
     finally:
-        # the board holds only numbers for a log, so its loss must not fail the shard
+        # The board holds only numbers for a log, so its loss must not fail the shard.
         with suppress(ray.exceptions.RayError):
             sums.close(ray.get)
 
@@ -115,13 +115,13 @@ def _require_listener(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
-def _last_line(error: BaseException) -> str:
+def _extract_last_line(error: BaseException) -> str:
     """Return Ray's message: its servers send errors as the text of a traceback, which ends with the message."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
 def _describe_remedy(error: BaseException) -> str:
-    """Return the remedy for a rejected token, which Ray mentions only in the causes of its error."""
+    """Return the remedy for a rejected token, which only the causes of Ray's error mention; "" for other errors."""
     if "client connection timeout" in str(error):  # over `ray://`, a rejected token shows only as this error
         return (
             f". The cluster is busy, or rejects the token. Set RAY_AUTH_MODE=token, and set {_TOKEN} to the "
@@ -155,7 +155,7 @@ class RayPool:
             quiet = {"log_to_driver": False, "logging_level": "ERROR"}
             try:
                 if self._address is None:
-                    # set a token, because Ray would otherwise store one in the home directory
+                    # Set a token, because Ray would otherwise store one in the home directory.
                     os.environ.setdefault(_TOKEN, secrets.token_hex(32))
                     # "local" starts a new cluster; None would join the one started last on this machine
                     ray.init(address="local", num_cpus=self._count, include_dashboard=False, **quiet)
@@ -168,11 +168,13 @@ class RayPool:
                     if self._address
                     else "not set, and no local Ray cluster could be started"
                 )
-                raise ConfigError(f"{ADDRESS}: {advice}: {_last_line(error)}{_describe_remedy(error)}") from error
+                raise ConfigError(
+                    f"{ADDRESS}: {advice}: {_extract_last_line(error)}{_describe_remedy(error)}"
+                ) from error
             self._owner = True
-        # use at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand
+        # Use at least the requested number, even if the cluster has fewer CPUs, so that an autoscaler sees the demand.
         self.count = max(self._count, int(ray.cluster_resources().get("CPU", 0)))
-        # the actor may run on any node, and restarts empty if that node is lost
+        # The actor may run on any node, and restarts empty if that node is lost.
         self._board = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_CountBoard).remote()
         self._remote = ray.remote(num_cpus=1, max_retries=DEATHS)(_run_in_worker)
         self._dispatch()
@@ -184,7 +186,7 @@ class RayPool:
         self._running.clear()
         self._queue.clear()
         self._ray.kill(self._board)
-        # leave a connection open that other code opened
+        # Leave a connection open that other code opened.
         if self._owner:
             self._ray.shutdown()
 
@@ -228,7 +230,7 @@ class RayPool:
             ] = task
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Yield counts and ends of tasks, and None at every tick without any, until no task is outstanding.
+        """Yield the counts and ends of tasks until no task is outstanding; yield None at each tick without an event.
 
         Tasks may be submitted while iterating. Raises WorkerDiedError if a task's workers died `DEATHS` + 1 times.
         """
@@ -240,7 +242,7 @@ class RayPool:
                 yield None
             for reference in ready:
                 yield self._finish_task(reference)
-        # yield the counts that the last tasks sent just before they ended (`_TaskSums.close`)
+        # Yield the counts that the last tasks sent just before they ended (`_TaskSums.close`).
         yield from self._ray.get(self._board.take.remote())
 
     def _finish_task(self, reference: Any) -> FinishedTask:
@@ -264,7 +266,7 @@ PROCESSES, RAY = "processes", "ray"
 ENGINES = (PROCESSES, RAY)
 
 
-def worker_count(setting: int | None) -> int:
+def choose_worker_count(setting: int | None) -> int:
     """Return the number of worker processes: the declared one, else DATAPREP_WORKERS, else the number of usable cores.
 
     Raises ConfigError if the variable is not a positive integer.

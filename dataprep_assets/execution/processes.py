@@ -42,7 +42,7 @@ from dataprep_assets.execution.run_task import (
     run_task,
 )
 from dataprep_assets.execution.watch import Watch
-from dataprep_assets.stores.files import current_umask, is_private_mode
+from dataprep_assets.stores.files import is_private_mode, read_umask
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def serve_tasks(channel: Channel, environment: Mapping[str, str], umask: int, pr
     """
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    # not a daemon, because a user's function may start processes, which daemons may not
+    # Unset `daemon`, because a user's function may start processes, which a daemonic process may not.
     multiprocessing.current_process().daemon = False
     os.environ.clear()
     os.environ.update(environment)
@@ -148,7 +148,7 @@ def _hide_main_module() -> Iterator[None]:
 
 def _start_method() -> str:
     """Return the start method of `multiprocessing` for workers."""
-    # on other platforms, system libraries do not survive a fork
+    # On other platforms, system libraries do not survive a fork.
     can_fork = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_PATH
     return "forkserver" if can_fork else "spawn"
 
@@ -249,7 +249,7 @@ class WorkerPool:
     def __exit__(self, *_exception: object) -> None:
         self._watch.close()
         workers = [*self._idle, *(worker for worker, _ in self._busy.values())]
-        # kill all workers before waiting for any, so that they end in parallel
+        # Kill all workers before waiting for any, so that they end in parallel.
         for worker in workers:
             worker.process.kill()
         for worker in workers:
@@ -281,15 +281,15 @@ class WorkerPool:
         return forgotten
 
     def _start(self) -> _Worker:
-        """Start a worker."""
+        """Start a worker process, and return it with its channel."""
         context = multiprocessing.get_context(_start_method())
         context.set_forkserver_preload([_SERVER])
         parent_end, child_end = context.Pipe()
         modules = sorted({_find_module(task.function) for task in self._queue})
-        # close this process's copy of the worker's end, because the channel would otherwise stay open after the
-        # worker's death
+        # Close this process's copy of the worker's end, because the channel would otherwise stay open after the
+        # worker's death.
         with _starting, child_end:
-            arguments = (child_end, {**os.environ, **self._environment}, current_umask(), self._private)
+            arguments = (child_end, {**os.environ, **self._environment}, read_umask(), self._private)
             process = context.Process(target=serve_tasks, args=arguments, daemon=True)  # type: ignore[attr-defined]
             with _hide_main_module(), _preload_modules(modules, self._prepare):
                 process.start()
@@ -307,7 +307,7 @@ class WorkerPool:
             self._busy[worker.channel] = (worker, task)
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Yield counts and ends of tasks, and None at every tick without any, until no task is outstanding.
+        """Yield the counts and ends of tasks until no task is outstanding; yield None at each tick without an event.
 
         Tasks may be submitted while iterating. A task whose worker ends without an answer is retried by another worker.
         Raises WorkerDiedError if that happened `DEATHS` + 1 times.
@@ -335,11 +335,11 @@ class WorkerPool:
         del self._busy[channel]
         self._idle.append(worker)
         self._dispatch()
-        # yield after dispatching the next task, because the caller may take long with a result
+        # Yield after dispatching the next task, because the caller may need a long time to handle the result.
         yield FinishedTask(task, value if kind == "result" else None, value if kind == "error" else None)
 
     def _requeue_task(self, channel: Channel) -> Iterator[FinishedTask]:
-        """Resubmit the task of a dead worker before the others, or raise WorkerDiedError.
+        """Resubmit the task of a dead worker ahead of the other tasks, or raise WorkerDiedError.
 
         If the worker was terminated because of its bound, its task is retried after the others, or fails.
         """
@@ -353,7 +353,7 @@ class WorkerPool:
                 self._exceeded.append(replace(task, reports_each_row=True))
             self._dispatch()
             return
-        # the channel of a large process closes long before the process has ended
+        # The channel of a large process closes long before the process has ended.
         worker.process.join(_DYING_SECONDS)
         cause = f"{task.id}: its worker process died ({_describe_end(worker.end())})"
         self._deaths[task.id] += 1

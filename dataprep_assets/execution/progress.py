@@ -13,7 +13,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.table import format_share
 
 RATE_SECONDS = 5.0
-"""Seconds before a rate is shown; the start of workers is a large part of a shorter time."""
+"""Seconds before a rate is shown, because the start of the workers takes a large part of a shorter time."""
 
 
 class Sink(Protocol):
@@ -58,7 +58,7 @@ class Progress:
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add counts by name: tokens, documents, source_bytes, cpu_ms."""
-        # the workers' progress counts as this process's own, because it waits for them (`bounds`)
+        # The workers' progress counts as this process's own, because it waits for them (`bounds`).
         report_progress()
         for name, value in counts.items():
             self.done[name] = self.done.get(name, 0) + value
@@ -125,14 +125,14 @@ class Progress:
 
         return format_seconds(self.eta_seconds).strip() if self.eta_seconds is not None else "?"
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """Return one line for a log; its CPU percentage is the workers' CPU time divided by elapsed time × workers."""
         if not self._amounts:
             return format_share(self.fraction)
         line = "  ".join(filter(None, [f"{format_share(self.fraction):>6}", self.amount, self.rate]))
         if not self.done["tokens"]:
             return f"{line}  ETA {self.time_left}"
-        # divided by 1,000 for seconds, times 100 for percent
+        # Divided by 1,000 for seconds, times 100 for percent.
         saturation = self.done["cpu_ms"] / 10 / (self.seconds * self.workers)
         documents = count_of(self.done["documents"], "document")
         return f"{line}  {documents}  ETA {self.time_left}  CPU {saturation:.0f}% of {count_of(self.workers, 'worker')}"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from dataprep_assets.bounds import report_to
-from dataprep_assets.errors import DataprepError, memory_error
-from dataprep_assets.integrity.commit import refusal_error
+from dataprep_assets.errors import DataprepError, build_memory_error
+from dataprep_assets.integrity.commit import translate_os_error
 from dataprep_assets.stores.files import private_files
 
 # A task has a typed id, reports counts while it runs, and returns a result.
@@ -83,7 +83,7 @@ class Pool(Protocol):
         """Remove queued tasks whose ids match `is_cancelled`, and return their ids; running tasks continue."""
 
     def events(self, tick_seconds: float = 0.5) -> Iterator[TaskCounts | FinishedTask | None]:
-        """Yield counts and ends of tasks, and None at a tick without any, until no task is outstanding.
+        """Yield the counts and ends of tasks until no task is outstanding; yield None at each tick without an event.
 
         A task whose worker ends without an answer is retried up to `DEATHS` times. The next death raises
         WorkerDiedError, which names the task.
@@ -146,14 +146,14 @@ def run_task(
         ):
             return "result", task.function(*task.arguments)
     except DataprepError as error:
-        # this project's own messages quote no data
+        # This project's own messages quote no data.
         return "error", error
     except MemoryError:
-        return "error", memory_error(str(task.id))
+        return "error", build_memory_error(str(task.id))
     except OSError as error:
         if private:  # the system's message and the file name may contain private data
             error = OSError(error.errno, os.strerror(error.errno)) if error.errno else OSError(type(error).__name__)
-        return "error", DataprepError(f"{task.id}: {refusal_error(error, Path.cwd())}")
+        return "error", DataprepError(f"{task.id}: {translate_os_error(error, Path.cwd())}")
     except Exception as error:  # report a bug or an unexpected library error instead of terminating the worker
         frame = traceback.extract_tb(error.__traceback__)[-1]
         code = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
@@ -175,14 +175,14 @@ def discard_output(private: bool) -> Iterator[None]:
     if not private:
         yield
         return
-    # redirect the descriptors, because native libraries bypass Python's streams
+    # Redirect the descriptors, because native libraries bypass Python's streams.
     copies, nowhere = {stream: os.dup(stream) for stream in (1, 2)}, os.open(os.devnull, os.O_WRONLY)
     try:
         for stream in copies:
             os.dup2(nowhere, stream)
         yield
     finally:
-        # flush Python's buffers before restoring the streams, because their text would be shown otherwise
+        # Flush Python's buffers before restoring the streams, because their text would be shown otherwise.
         for buffered in (sys.stdout, sys.stderr):
             buffered.flush()
         for stream, copy in copies.items():

@@ -1,4 +1,4 @@
-"""Enforcement of the bounds on processes (`bounds`): samples their usage, and terminates those that exceed a limit.
+"""Enforcement of the bounds on processes (`bounds`): processes are sampled, and terminated if they exceed a limit.
 
 A process cannot watch itself, because a running library call blocks all Python threads, and a process that the kernel
 ends cannot report anything. Therefore workers are watched by a thread of the process that started them (`Watch`). A
@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1
 # Seconds between two samples; a process may exceed its bound for this long.
 _SAMPLE_SECONDS = 0.1
 _BOARD_BYTES = 4096
-_PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP}
+_FORWARDED_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP}
 if CAN_WATCH:
     _PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
@@ -65,12 +65,12 @@ class _WatchedProcess:
 
 
 class Watch:
-    """Watch over running processes from a separate thread, which ends with `close`."""
+    """Watcher of running processes in a separate thread, which ends with `close`."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._lock, self._closed = threading.Lock(), threading.Event()
-        # by process id: the watched processes, and why processes were terminated, which `end` fetches
+        # By process id: the watched processes, and the reasons why processes were terminated, which `end` returns.
         self._at_work: dict[int, _WatchedProcess] = {}
         self._exceeded: dict[int, str] = {}
         self._thread: threading.Thread | None = None
@@ -86,12 +86,12 @@ class Watch:
             self._thread.start()
 
     def note_progress(self, pid: int, position: str = "") -> None:
-        """Record that a process made progress, and its position `position`."""
+        """Record that a process made progress and is now at `position`."""
         if (process := self._at_work.get(pid)) is not None:
             process.where, process.since = position or process.where, None
 
     def end(self, pid: int) -> str | None:
-        """Stop watching a process; if it was terminated, return its position, its usage and the exceeded limit."""
+        """Stop watching a process. If it was terminated, return its position, its usage and the exceeded limit."""
         with self._lock:
             self._at_work.pop(pid, None)
             return self._exceeded.pop(pid, None)
@@ -111,14 +111,14 @@ class Watch:
 
 
 def _explain_end(bounds: Bounds, pid: int, process: _WatchedProcess) -> str | None:
-    """Return a process's position and usage if it exceeds a limit."""
+    """Return a process's position and usage if it exceeds a limit; None if it does not, or has ended."""
     if (usage := measure_process(pid)) is None:
         return None
     memory, seconds, start = usage
     process.start = process.start or start
     if process.start != start:  # the process has ended, and its id belongs to a new one
         return None
-    # count from the first sample after the last progress
+    # Count from the first sample after the last progress.
     process.since = seconds if process.since is None else process.since
     reason = bounds.describe_exceeded_bound(memory, seconds - process.since)
     return reason and (f"{process.where}: {reason}" if process.where else reason)
@@ -143,7 +143,7 @@ class _Heartbeat:
         return self.memory[:8], self.memory[16 : 16 + length].decode("utf-8", "replace")
 
 
-def process_start() -> float:
+def read_process_start() -> float:
     """Return the start of this process in seconds of `time.monotonic`, or the current time if `/proc` is missing."""
     if not CAN_WATCH:
         return time.monotonic()
@@ -165,8 +165,8 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
         return work()
     for reports_each_row in (False, True) if is_retry else (False,):
         board = _Heartbeat()
-        # block signals before the fork, because `_wait_for_end` forwards them to the child from then on
-        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
+        # Block signals before the fork, because `_wait_for_end` forwards them to the child from then on.
+        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED_SIGNALS | {signal.SIGCHLD})
         parent = os.getpid()
         if not (pid := os.fork()):
             die_with_parent(parent)
@@ -195,13 +195,13 @@ def run_bounded(work: Callable[[], int], bounds: Bounds, complain: Callable[[str
 
 
 def _leave_group() -> None:
-    """Move this process to its own group, so that processes that it starts get no signals from the terminal's keys.
+    """Move this process to its own group, so that the terminal's keys send no signals to processes that it starts.
 
     Upon Ctrl-C, processes of Dagster and of libraries would print tracebacks. Only this process should receive it; it
     terminates the processes that it started.
     """
     os.setpgid(0, 0)
-    # the kernel stops a background group that reads from the terminal, or that writes to it with `tostop`
+    # The kernel stops a background group that reads from the terminal, or that writes to it with `tostop`.
     for number in (signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
 
@@ -213,10 +213,10 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
     interrupted. Signals are forwarded to it. A second Ctrl-C immediately kills it and its group.
     """
     process, count, reason, interrupted, killed = _WatchedProcess(), b"", None, False, False
-    # a shell without job control ignores SIGINT in processes started with `&`
+    # A shell without job control ignores SIGINT in processes started with `&`.
     listens = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     while True:
-        signal_info = signal.sigtimedwait(_PASSED_ON | {signal.SIGCHLD}, _SAMPLE_SECONDS)
+        signal_info = signal.sigtimedwait(_FORWARDED_SIGNALS | {signal.SIGCHLD}, _SAMPLE_SECONDS)
         ended_pid, status = os.waitpid(pid, os.WNOHANG)
         if ended_pid:
             return (128 + signal.SIGINT if killed else os.waitstatus_to_exitcode(status)), reason, interrupted
@@ -224,22 +224,22 @@ def _wait_for_end(pid: int, board: _Heartbeat, bounds: Bounds) -> tuple[int, str
             by_ctrl_c = listens and signal_info.si_signo == signal.SIGINT
             killed = killed or (interrupted and by_ctrl_c)
             interrupted = interrupted or by_ctrl_c
-            _pass_on(signal.SIGKILL if killed else signal.Signals(signal_info.si_signo), pid)
+            _forward_signal(signal.SIGKILL if killed else signal.Signals(signal_info.si_signo), pid)
         now, process.where = board.read()
         if now != count:
             count, process.since = now, None
         if reason is None and (reason := _explain_end(bounds, pid, process)) is not None:
-            _pass_on(signal.SIGKILL, pid)
+            _forward_signal(signal.SIGKILL, pid)
 
 
-def _pass_on(signal_number: signal.Signals, pid: int) -> None:
-    """Forward a signal to the work's process, or to its group for a signal that must stop all processes."""
+def _forward_signal(signal_number: signal.Signals, pid: int) -> None:
+    """Forward a signal to the process that does the work, or to its group if the signal must stop all processes."""
     with contextlib.suppress(ProcessLookupError):
         if signal_number == signal.SIGTSTP:  # on Ctrl-Z stop this process as well, because the shell waits for it
             os.killpg(pid, signal.SIGSTOP)
             try:
-                # use SIGTSTP and not SIGSTOP, because the kernel ignores SIGTSTP in a process that no shell could
-                # continue
+                # Use SIGTSTP and not SIGSTOP, because the kernel ignores SIGTSTP in a process that no shell could
+                # continue.
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal_number})
                 os.kill(os.getpid(), signal_number)
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal_number})

@@ -60,7 +60,7 @@ def format_data_args(entries: Sequence[Entry]) -> str:
 
 
 def read_blend(path: Path) -> dict[str, list[Entry]]:
-    """Return the splits that a file has. Raises FormatError if Megatron would refuse or misread the file."""
+    """Return the entries of each split in a file. Raises FormatError if Megatron would refuse or misread the file."""
     value = _load_json(path)
     if mistakes := list(_find_defects(value)):
         raise FormatError(f"{path}: {mistakes[0]}")
@@ -106,10 +106,10 @@ def _find_defects(value: Any) -> Iterator[str]:
         elif len(flat) % 2:
             yield f"{split}: must be pairs of weight and prefix, not {count_of(len(flat), 'string')}"
         else:
-            yield from _pair_defects(split, flat, split_of)
+            yield from _find_pair_defects(split, flat, split_of)
 
 
-def _pair_defects(split: str, flat: list[str], seen_prefixes: dict[str, str]) -> Iterator[str]:
+def _find_pair_defects(split: str, flat: list[str], seen_prefixes: dict[str, str]) -> Iterator[str]:
     weights = [_parse_number(text) for text in flat[::2]]
     for text, weight in zip(flat[::2], weights, strict=True):
         if weight is None or weight < 0:

@@ -5,8 +5,8 @@ is from appendix 1, with the `https` spelling of schema.org that its example dat
 uses PROV-O, as the specification recommends. None and empty values are omitted, because they were not declared. The
 tests read the written files with `mlcroissant`.
 
-Entry points: `to_bytes`, and functions that build its nodes: `source_node`, `file_node`, `file_set_node`,
-`records_node`.
+Entry points: `encode_description`, and functions that build its nodes: `build_source_node`, `build_file_node`,
+`build_file_set_node`, `build_records_node`.
 """
 
 import json
@@ -63,7 +63,7 @@ class ParquetColumn:
     is_list: bool = True
 
 
-def to_bytes(described: Node) -> bytes:
+def encode_description(described: Node) -> bytes:
     """Serialize a dataset's properties and add its type and context. Equal properties give equal bytes."""
     value = _drop_empty({"@context": CONTEXT, "@type": "sc:Dataset", "conformsTo": CONFORMS_TO, **described})
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
@@ -73,18 +73,18 @@ def _drop_empty(value: Node) -> Node:
     return {name: inner for name, inner in value.items() if inner not in (None, [], "")}
 
 
-def creator_node(kind: str, name: str, url: str | None) -> Node:
-    """Return the dataset's creator; `kind` is `Organization` or `Person`."""
+def build_creator_node(kind: str, name: str, url: str | None) -> Node:
+    """Return the node of the dataset's creator. `kind` is `Organization` or `Person`."""
     return _drop_empty({"@type": f"sc:{kind}", "name": name, "url": url})
 
 
-def source_node(name: str, *, license: str | None, url: str | None, citation: str | None) -> Node:
+def build_source_node(name: str, *, license: str | None, url: str | None, citation: str | None) -> Node:
     """Return the node of a source from which the dataset was derived."""
     node = {"@type": "prov:Entity", "prov:label": name, "license": license, "url": url, "citeAs": citation}
     return _drop_empty(node)
 
 
-def file_node(id: str, url: str, *, size: int, sha256: str, made_by: str) -> Node:
+def build_file_node(id: str, url: str, *, size: int, sha256: str, made_by: str) -> Node:
     """Return the node of one file.
 
     `id` is unique, `url` is relative to the Croissant file, and `made_by` names the step that wrote the file.
@@ -101,21 +101,20 @@ def file_node(id: str, url: str, *, size: int, sha256: str, made_by: str) -> Nod
     }
 
 
-def file_set_node(
+def build_file_set_node(
     id: str, includes: str, description: str, *, encoding: str = _BYTES, contained_in: Sequence[str] = ()
 ) -> Node:
-    """Return the node of files that share a description.
+    """Return the node of a set of files that share a description.
 
-    These are all files that match the glob `includes`, relative to the Croissant file.
-
-    `contained_in` are ids of single files whose union is this set, if these files have their own nodes.
+    The files match the glob `includes`, which is relative to the Croissant file. If they have their own nodes,
+    `contained_in` are the ids of these nodes.
     """
     node = {"@type": "cr:FileSet", "@id": id, "name": id, "description": description}
     union = [{"@id": name} for name in contained_in]
     return _drop_empty({**node, "containedIn": union, "encodingFormat": encoding, "includes": includes})
 
 
-def records_node(id: str, description: str, source: Node, columns: Sequence[ParquetColumn]) -> Node:
+def build_records_node(id: str, description: str, source: Node, columns: Sequence[ParquetColumn]) -> Node:
     """Return the node of a source's rows. `source` is `{"fileObject": {"@id": …}}`, or `fileSet` for several files."""
     fields = [
         {

@@ -14,7 +14,7 @@ datatrove's reader ignores the metadata and gets the token size from its caller,
 With ``return_positions=True`` the reader also misreads documents without tokens: if two ends are equal, the position
 continues across the boundary. Streams with a separator after each document have no such documents.
 
-Entry points: `write_sidecars`, `validate`, `index_path`, `metadata_path`.
+Entry points: `write_sidecars`, `validate`, `build_index_path`, `build_metadata_path`.
 """
 
 from pathlib import Path
@@ -26,20 +26,20 @@ UNNAMED = "Unknown Tokenizer"
 """datatrove's name for a tokenizer without a name."""
 
 
-def index_path(tokens_path: Path) -> Path:
+def build_index_path(tokens_path: Path) -> Path:
     """Return the path of ``<name>.ds.index``.
 
     Raises FormatError if the token file is not named ``*.ds``, which datatrove's globs require.
     """
-    return _sidecar_path(tokens_path, ".index")
+    return _build_sidecar_path(tokens_path, ".index")
 
 
-def metadata_path(tokens_path: Path) -> Path:
+def build_metadata_path(tokens_path: Path) -> Path:
     """Return the path of ``<name>.ds.metadata``. Raises FormatError if the token file is not named ``*.ds``."""
-    return _sidecar_path(tokens_path, ".metadata")
+    return _build_sidecar_path(tokens_path, ".metadata")
 
 
-def _sidecar_path(tokens_path: Path, suffix: str) -> Path:
+def _build_sidecar_path(tokens_path: Path, suffix: str) -> Path:
     if tokens_path.suffix != ".ds":
         raise FormatError(
             f"{tokens_path}: the name of a token file must end in .ds for datatrove. Link or rename the file"
@@ -56,14 +56,14 @@ def write_sidecars(tokens_path: Path, ends_path: Path, *, tokens: int, dtype: st
     name would break the metadata. Raises FileExistsError if a sidecar exists.
     """
     # Check everything before the first write, so that a refusal leaves no file behind.
-    content = metadata(tokens, dtype, tokenizer)
+    content = encode_metadata(tokens, dtype, tokenizer)
     document_ends.validate(ends_path, tokens)
-    with flat_bins.create_file(metadata_path(tokens_path)) as handle:
+    with flat_bins.create_file(build_metadata_path(tokens_path)) as handle:
         handle.write(content)
-    flat_bins.concatenate([ends_path], index_path(tokens_path))
+    flat_bins.concatenate([ends_path], build_index_path(tokens_path))
 
 
-def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
+def encode_metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
     """Return datatrove's metadata for a stream of ``tokens`` ids.
 
     Raises FormatError if the tokenizer's name contains ``|`` or a line break.
@@ -74,7 +74,7 @@ def metadata(tokens: int, dtype: str, tokenizer: str | None) -> bytes:
             f"tokenizer name {name!r} must not contain '|' or a line break, because datatrove's metadata cannot "
             "represent them. Rename the tokenizer"
         )
-    return f"{name}|{flat_bins.token_dtype(dtype).itemsize}\n{tokens}\n{human_count(tokens)}".encode()
+    return f"{name}|{flat_bins.token_dtype(dtype).itemsize}\n{tokens}\n{format_count(tokens)}".encode()
 
 
 def validate(tokens_path: Path, *, dtype: str) -> None:
@@ -83,8 +83,8 @@ def validate(tokens_path: Path, *, dtype: str) -> None:
     The third line is for people and is not compared, because its rounding differs between versions of humanize.
     """
     tokens = flat_bins.open_tokens(tokens_path, dtype).size
-    document_ends.validate(index_path(tokens_path), tokens)
-    path = metadata_path(tokens_path)
+    document_ends.validate(build_index_path(tokens_path), tokens)
+    path = build_metadata_path(tokens_path)
     try:
         lines = path.read_bytes().decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -104,7 +104,7 @@ def validate(tokens_path: Path, *, dtype: str) -> None:
         raise FormatError(f"{path}: line 2 has {lines[1]} tokens, but the stream has {tokens}. Rebuild the view")
 
 
-def human_count(tokens: int) -> str:
+def format_count(tokens: int) -> str:
     """Return a token count in three digits with an SI prefix and the unit ``T``: ``12.0 T``, ``64.1 kT``, ``1.00 MT``.
 
     The text equals ``humanize.metric(tokens, unit="T")`` of humanize 4.17 for counts that fit in 64 bits.

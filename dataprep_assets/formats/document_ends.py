@@ -5,7 +5,7 @@ separator included, exclusive. It has no leading 0. Megatron's ``.idx``, datatro
 segment ids and positions are all derived from it.
 
 Invariants: entries never decrease (two equal neighbors are an empty document without a separator). The last entry is
-the number of tokens in the stream. A file without entries means a stream without tokens. Functions here work block by
+the number of tokens in the stream. A file without entries means a stream without tokens. These functions work block by
 block, so memory does not grow with the number of documents. They use uint64, so nothing wraps at 2**31 or 2**32 tokens.
 
 Entry points: `write`, `open_ends`, `validate`, `concatenate`; `check_blocks` for modules that derive an index.

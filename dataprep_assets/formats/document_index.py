@@ -56,7 +56,7 @@ def open_runs(path: Path) -> NDArray[np.uint64]:
     return _map_columns(path, 2)
 
 
-def no_runs() -> NDArray[np.uint64]:
+def build_empty_runs() -> NDArray[np.uint64]:
     """Return the empty runs of a stream that contains all rows of its files."""
     return np.empty((0, 2), _DTYPE)
 
@@ -167,9 +167,9 @@ class DocumentRows:
                 "from 0"
             )
         file = int(np.searchsorted(self._starts, np.uint64(document), side="right")) - 1
-        return file, int(self.rows(file, document, document + 1)[0])
+        return file, int(self.find_rows(file, document, document + 1)[0])
 
-    def rows(self, file: int, first: int, stop: int) -> NDArray[np.uint64]:
+    def find_rows(self, file: int, first: int, stop: int) -> NDArray[np.uint64]:
         """Return the rows of documents `first` to `stop` (exclusive), all of one file: shape ``(stop - first,)``."""
         documents = np.arange(first, stop, dtype=np.uint64)
         begin, row = self._starts[file], np.uint64(self._files[file].first_row)
@@ -182,7 +182,7 @@ class DocumentRows:
         is_own = (run_stops > 0) & (run[:, 0] >= begin)  # a run of an earlier file does not apply
         return np.where(is_own, documents - run[:, 0] + run[:, 1], plain)
 
-    def document(self, file: int, row: int) -> int | None:
+    def find_document(self, file: int, row: int) -> int | None:
         """Return the document of the stream that contains a row of a file, or None if the row is not in the stream."""
         if not 0 < row < 1 << 64:  # a user may have typed the row, and NumPy could not convert it to uint64
             return None

@@ -7,7 +7,7 @@ a file can therefore be built without reading it in Python: `stores/files.py` li
 Invariants: the size is an exact multiple of the item size. Writers never open an existing name, because it may be a
 hard link to a finished artifact's file.
 
-Entry points: `dtype_for_vocab`, `open_tokens`, `read_ranges`, `validate`, `concatenate`; `create_file` for related
+Entry points: `choose_dtype`, `open_tokens`, `read_ranges`, `validate`, `concatenate`; `create_file` for related
 files.
 """
 
@@ -27,9 +27,9 @@ from dataprep_assets.stores.files import concatenate, create_file
 
 __all__ = [
     "DTYPES",
+    "choose_dtype",
     "concatenate",
     "create_file",
-    "dtype_for_vocab",
     "open_tokens",
     "read_meta",
     "read_ranges",
@@ -53,7 +53,7 @@ def token_dtype(dtype: str) -> np.dtype[Any]:
         ) from None
 
 
-def dtype_for_vocab(vocab_size: int) -> str:
+def choose_dtype(vocab_size: int) -> str:
     """Return the name of the narrowest dtype that can represent every id in ``[0, vocab_size)``.
 
     ``vocab_size`` is ``len(tokenizer)``, added tokens included. ``tokenizer.vocab_size`` often excludes them, and an
@@ -90,7 +90,7 @@ def read_ranges(
 ) -> npt.NDArray[Any]:
     """Return the items of these ranges of a flat file, concatenated; `dtype` is a NumPy dtype.
 
-    The ranges are read, not mapped, because every page of a map that is used would count as memory of the process.
+    The ranges are read instead of mapped, because every used page of a map would count as memory of the process.
     Raises FormatError for a range that is not in the file.
     """
     filled_ranges = np.flatnonzero(lengths)
@@ -161,9 +161,9 @@ def write_meta(directory: Path, meta: Mapping[str, Any]) -> None:
     plain = dict(meta)
     _check_builtin(plain, "")
     _check_fields(plain, "meta")
-    text = _json_text(plain)
+    text = _encode_json(plain)
     with create_file(directory / "meta.pkl") as handle:
-        handle.write(_pickle_bytes(text))
+        handle.write(_encode_pickle(text))
     with create_file(directory / "meta.json") as handle:
         handle.write(text.encode("utf-8"))
 
@@ -186,10 +186,10 @@ def read_meta(directory: Path) -> dict[str, Any]:
 
 def validate_meta(directory: Path) -> None:
     """Raise FormatError unless both files exist and equal `write_meta`'s output for the values of ``meta.json``."""
-    text = _json_text(read_meta(directory))
+    text = _encode_json(read_meta(directory))
     for path, content in (
         (directory / "meta.json", text.encode("utf-8")),
-        (directory / "meta.pkl", _pickle_bytes(text)),
+        (directory / "meta.pkl", _encode_pickle(text)),
     ):
         if not path.is_file() or path.stat().st_size != len(content) or path.read_bytes() != content:
             raise FormatError(
@@ -197,11 +197,11 @@ def validate_meta(directory: Path) -> None:
             )
 
 
-def _json_text(meta: Mapping[str, Any]) -> str:
+def _encode_json(meta: Mapping[str, Any]) -> str:
     return json.dumps(meta, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
 
 
-def _pickle_bytes(text: str) -> bytes:
+def _encode_pickle(text: str) -> bytes:
     # Pickle records repeated objects by identity, so equal values that share strings differently give different bytes.
     # Objects from the JSON decoder always share strings in the same way.
     return pickle.dumps(json.loads(text), protocol=_PROTOCOL)

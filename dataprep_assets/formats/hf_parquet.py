@@ -42,7 +42,7 @@ ROWS_PER_FILE, TOKENS_PER_FILE = 1 << 20, 1 << 28
 # documents applies first.
 _ROW_GROUP, _ROW_GROUP_TOKENS = 1 << 14, 1 << 23
 # Arrow list offsets are int32, which limits the tokens of one list array.
-_LONGEST = (1 << 31) - 1
+_MAX_DOCUMENT_TOKENS = (1 << 31) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,13 +120,13 @@ def _cut_spans(
     while first < last:
         candidate_ends = ends[first : min(first + rows, last)]
         # Use the dtype of `ends`, because numpy would otherwise convert the whole array.
-        limit = np.uint64(_first_token(ends, first) + tokens)
+        limit = np.uint64(_find_first_token(ends, first) + tokens)
         stop = first + max(1, int(np.searchsorted(candidate_ends, limit, side="right")))
         yield first, stop
         first = stop
 
 
-def _first_token(ends: npt.NDArray[np.uint64], document: int) -> int:
+def _find_first_token(ends: npt.NDArray[np.uint64], document: int) -> int:
     return int(ends[document - 1]) if document else 0
 
 
@@ -155,9 +155,9 @@ def _write_file(
 
     with create_durably(path) as file, open_writer(file, _build_schema()) as writer:
         for first_document, stop in _cut_spans(ends, *span, _ROW_GROUP, _ROW_GROUP_TOKENS):
-            begin = _first_token(ends, first_document)
+            begin = _find_first_token(ends, first_document)
             ids = np.asarray(tokens[begin : int(ends[stop - 1])])
-            if len(ids) > _LONGEST:
+            if len(ids) > _MAX_DOCUMENT_TOKENS:
                 raise FormatError(
                     f"{split}: document {first_document} has {count_of(len(ids), 'token')}, more than a Parquet list "
                     "allows. Split the document"
@@ -177,22 +177,22 @@ def write_card(directory: Path, name: str, splits: Mapping[str, SplitSummary], t
     ``text`` is the last paragraph.
     """
     with create_durably(directory / CARD) as file:
-        file.write(card_bytes(name, splits, text))
+        file.write(encode_card(name, splits, text))
 
 
-def card_bytes(name: str, splits: Mapping[str, SplitSummary], text: str = "") -> bytes:
+def encode_card(name: str, splits: Mapping[str, SplitSummary], text: str = "") -> bytes:
     """Return the bytes of the dataset card; for the arguments see `write_card`."""
     paragraphs = ["Token ids, a document a row.", *([text] if text else [])]
     card = (
-        f"---\n{yaml.safe_dump(_front_matter(splits), sort_keys=False)}---\n\n# {name}\n\n"
+        f"---\n{yaml.safe_dump(_build_front_matter(splits), sort_keys=False)}---\n\n# {name}\n\n"
         + "\n\n".join(paragraphs)
         + "\n"
     )
     return card.encode()
 
 
-def _front_matter(splits: Mapping[str, SplitSummary]) -> dict[str, Any]:
-    """Return the card's front matter."""
+def _build_front_matter(splits: Mapping[str, SplitSummary]) -> dict[str, Any]:
+    """Return the card's front matter: the files, columns, rows and bytes of each split."""
     files = {name: digest for summary in splits.values() for name, digest in summary.digests.items()}
     return {
         "configs": [
@@ -230,8 +230,8 @@ def validate(directory: Path, splits: Mapping[str, SplitSummary]) -> None:
         card_fields = {**front["dataset_info"], "configs": front["configs"]}
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
         raise FormatError(f"{directory / CARD}: not a dataset card: {error}. Rebuild the view") from error
-    true = _front_matter(splits)
-    for field, value in {**true["dataset_info"], "configs": true["configs"]}.items():
+    expected_fields = _build_front_matter(splits)
+    for field, value in {**expected_fields["dataset_info"], "configs": expected_fields["configs"]}.items():
         if card_fields.get(field) != value:
             raise FormatError(f"{directory / CARD}: its {field} is {card_fields.get(field)!r}, but must be {value!r}")
 

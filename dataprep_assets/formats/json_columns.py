@@ -7,7 +7,7 @@ and any other value as JSON text. `FORMATS` of the row records the form of each 
 The feature `Json` of `datasets` is not used, because its parser changes the last digits of decimal numbers
 (`datasets` 5.2.0).
 
-Entry points: `Shape`, `merge_value`, `column_type`, `encode`, `decode`, `is_equal`.
+Entry points: `Shape`, `merge_value`, `build_column_type`, `encode`, `decode`, `is_equal`.
 """
 
 import json
@@ -115,7 +115,7 @@ def _merge(old: Shape | None, new: Shape) -> Shape:
     return _MIXED
 
 
-def column_type(shape: Shape | None) -> "pa.DataType":
+def build_column_type(shape: Shape | None) -> "pa.DataType":
     """Return the Arrow type of a column with this shape."""
     import pyarrow as pa
 
@@ -123,9 +123,9 @@ def column_type(shape: Shape | None) -> "pa.DataType":
         case Scalar(name=name):
             return {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}[name]
         case ListOf(item=item) if item is not None and is_native(shape):
-            return pa.list_(column_type(item))
+            return pa.list_(build_column_type(item))
         case ObjectOf(fields=fields) if is_native(shape):
-            return pa.struct([pa.field(key, column_type(field)) for key, field in fields])
+            return pa.struct([pa.field(key, build_column_type(field)) for key, field in fields])
         case _:
             return pa.string()
 

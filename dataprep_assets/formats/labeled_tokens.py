@@ -37,7 +37,7 @@ class LabeledTokens:
         for start, stop in pairwise([0, *np.cumsum(self.lengths).tolist()]):
             yield self.ids[start:stop], self.labels[start:stop]
 
-    def sequences(self, start: int, stop: int) -> "LabeledTokens":
+    def slice_sequences(self, start: int, stop: int) -> "LabeledTokens":
         """Return the sequences ``start`` to ``stop``, exclusive."""
         lengths = self.lengths[start:stop]
         first_token = int(self.lengths[:start].sum())
@@ -75,18 +75,20 @@ def find_first_difference(
 ) -> tuple[int, str] | None:
     """Return the number of the first sequence that differs, and the difference; None if all sequences are equal.
 
-    The difference is `ids` or `labels`, `fewer` if `other_blocks` have more sequences, or `more` if `blocks` do. The
-    blocks need not have the same bounds.
+    The difference is `ids` or `labels`, `fewer` if `other_blocks` has more sequences, or `more` if `blocks` has more.
+    The two iterables may divide the sequences into different blocks.
     """
     remaining, other_remaining = (filter(len, iterable) for iterable in (blocks, other_blocks))
     block, other_block, compared_count = next(remaining, None), next(other_remaining, None), 0
     while block is not None and other_block is not None:
         count = min(len(block), len(other_block))
-        if (difference := block.sequences(0, count).find_first_difference(other_block.sequences(0, count))) is not None:
+        if (
+            difference := block.slice_sequences(0, count).find_first_difference(other_block.slice_sequences(0, count))
+        ) is not None:
             return compared_count + difference[0], difference[1]
         compared_count += count
-        block = block.sequences(count, len(block)) or next(remaining, None)
-        other_block = other_block.sequences(count, len(other_block)) or next(other_remaining, None)
+        block = block.slice_sequences(count, len(block)) or next(remaining, None)
+        other_block = other_block.slice_sequences(count, len(other_block)) or next(other_remaining, None)
     if block is None and other_block is None:
         return None
     return compared_count, "fewer" if block is None else "more"

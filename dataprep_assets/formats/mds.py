@@ -100,7 +100,7 @@ def write_mds(
     )
     with ThreadPoolExecutor(threads) as pool:
         shards = list(pool.map(ensure, range(len(starts)), starts))
-    # Write the index last, because readers treat a folder without an index as no dataset.
+    # Write the index last, because readers do not take a folder without an index for a dataset.
     with create_durably(directory / INDEX) as file:
         file.write(_encode_index(shards))
     return MdsSummary(
@@ -193,7 +193,7 @@ def read_blocks(directory: Path) -> Iterator[npt.NDArray[np.int32]]:
         yield samples.reshape(count, size // _IDS.itemsize)
 
 
-def shard_samples(index: bytes, location: str) -> list[tuple[str, int]]:
+def read_shard_samples(index: bytes, location: str) -> list[tuple[str, int]]:
     """Return the name and number of samples of each shard in the bytes of an ``index`` file.
 
     Raises FormatError, naming ``location``, if the bytes are not an MDS index.
@@ -247,7 +247,7 @@ def _check_shard(directory: Path, shard: dict[str, Any]) -> int:
     if hashlib.sha256(data).hexdigest() != shard["raw_data"]["hashes"][HASH]:
         raise FormatError(f"{path}: its {HASH} does not match the index. Rebuild the view")
     count: int = shard["samples"]
-    # A file too short for its offsets has none here; the comparison of counts below refuses it.
+    # If the file is too short for its offsets, use a single offset, which the comparison of counts below refuses.
     has_counts = len(data) >= 8 + 4 * count and struct.unpack_from("<I", data)[0] == count
     offsets = np.frombuffer(data, "<u4", count + 1, 4) if has_counts else np.zeros(1, "<u4")
     (size,) = shard["column_sizes"]

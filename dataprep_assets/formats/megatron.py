@@ -40,7 +40,7 @@ _HEADER = struct.Struct("<9sQBQQ")
 _LENGTH = np.dtype("<i4")
 _OFFSET = np.dtype("<i8")
 # Sequence lengths are int32 in the index.
-_LONGEST = 2**31 - 1
+_MAX_SEQUENCE_TOKENS = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,11 +84,11 @@ def _write_lengths(handle: BinaryIO, ends: Ends, itemsize: int) -> int:
     previous = np.uint64(0)
     for block in document_ends.check_blocks(ends):
         lengths = np.diff(block, prepend=previous)
-        if lengths.max() > _LONGEST:
+        if lengths.max() > _MAX_SEQUENCE_TOKENS:
             i = int(lengths.argmax())
             raise FormatError(
                 f"document {sequences + i} has {count_of(lengths[i], 'token')}, but Megatron's lengths are int32. "
-                f"Split documents longer than {_LONGEST} tokens"
+                f"Split documents longer than {_MAX_SEQUENCE_TOKENS} tokens"
             )
         # Use Python's integers, because a product of uint64 would wrap to a small offset.
         if int(block[-1]) * itemsize >= 1 << 63:

@@ -73,11 +73,11 @@ class TrainBlend:
         """Samples of the blend: slightly more than the run reads, because each dataset's share is rounded up."""
         return sum(math.ceil(self.samples * weight) for weight in self._normalized)
 
-    def requested_samples(self, number: int) -> int:
+    def count_requested_samples(self, number: int) -> int:
         """Return the number of samples that Megatron requests from a dataset."""
         if self.is_one:
             return self.samples
-        # Rounded up twice, as in Megatron: first the share, then the share with its surplus.
+        # Round up twice, as Megatron does: first the share, then the share with its surplus.
         return math.ceil(math.ceil(self.samples * self._normalized[number]) * (1 + SURPLUS))
 
     def _list_identifiers(self, number: int) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class TrainBlend:
         return {
             "class": GPT,
             "dataset_path": self.prefixes[number],
-            "num_samples": self.requested_samples(number),
+            "num_samples": self.count_requested_samples(number),
             "index_split": "train",
             "random_seed": self.random_seed,
             "sequence_length": self.sequence_length,
@@ -94,7 +94,7 @@ class TrainBlend:
             "tokenizer": dict(self.tokenizer),
         }
 
-    def description(self, number: int | None = None) -> str:
+    def build_description(self, number: int | None = None) -> str:
         """Return the text of a dataset's `description.txt`, or of the blend's if `number` is None."""
         if number is not None:
             return json.dumps(self._list_identifiers(number), indent=4)
@@ -109,9 +109,9 @@ class TrainBlend:
         }
         return json.dumps(value, indent=4)
 
-    def base(self, number: int | None = None) -> str:
+    def build_name_prefix(self, number: int | None = None) -> str:
         """Return the common prefix of a dataset's file names, or of the blend's if `number` is None."""
-        digest = hashlib.md5(self.description(number).encode(), usedforsecurity=False).hexdigest()
+        digest = hashlib.md5(self.build_description(number).encode(), usedforsecurity=False).hexdigest()
         return f"{digest}-{BLENDED if number is None else GPT}-train-"
 
     @property
@@ -151,12 +151,12 @@ def _write_header(file: BinaryIO, rows: int, dtype: np.dtype[Any], columns: int 
     np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
 
 
-def sample_dtype(documents: int, longest: int) -> str:
+def choose_sample_dtype(documents: int, longest: int) -> str:
     """Return the dtype of a sample index for this number of documents whose longest has this many tokens."""
     return "int32" if max(documents, longest) <= np.iinfo(np.int32).max else "int64"
 
 
-def shuffle_dtype(samples: int) -> str:
+def choose_shuffle_dtype(samples: int) -> str:
     """Return the dtype of a shuffle index of this many samples."""
     # Megatron's limit is slightly below the maximum of uint32.
     return "int64" if samples >= np.iinfo(np.uint32).max - 1 else "uint32"

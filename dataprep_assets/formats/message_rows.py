@@ -15,7 +15,7 @@ key is null in other messages. A view without calls has no `tool_calls`, because
 JSON text has the separators of `json.dumps`, like the `tojson` of transformers, so that templates write the same text.
 A call without `function` gets one in both files, as in OpenAI's format.
 
-Entry points: `row_of`, `Keys`, `write_lines`, `write_parquet`, `read_lines`, `read_parquet`; `restore`.
+Entry points: `build_row`, `Keys`, `write_lines`, `write_parquet`, `read_lines`, `read_parquet`; `restore`.
 """
 
 import json
@@ -51,23 +51,23 @@ _KEYS = {
     "other_keys": "string",
 }
 """Keys of a message in Parquet, in this order, with their types."""
-_ALWAYS = {"role", "content"}
+_REQUIRED_KEYS = {"role", "content"}
 _ROWS = 1000
 """Conversations in a row group."""
 Message = dict[str, Any]
 
 
-def parquet_name(split: str, number: int, count: int) -> str:
+def build_parquet_name(split: str, number: int, count: int) -> str:
     """Return the path of a Parquet file of a split."""
     return f"{split_name(split)}/data-{number:05d}-of-{count:05d}.parquet"
 
 
-def lines_name(split: str) -> str:
+def build_lines_name(split: str) -> str:
     """Return the path of the JSON lines of a split."""
     return f"{split_name(split)}.jsonl"
 
 
-def row_of(
+def build_row(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     kwargs: Mapping[str, Any],
@@ -107,13 +107,13 @@ def _format_text(value: Any) -> str:
 class Keys:
     """Keys that occur in the messages and calls of a view."""
 
-    message: set[str] = field(default_factory=lambda: set(_ALWAYS))
+    message: set[str] = field(default_factory=lambda: set(_REQUIRED_KEYS))
     has_call_ids: bool = False
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Add the keys of a row of JSON lines."""
-        for message in map(_arrow_message, row["messages"]):
-            if message.keys() == _ALWAYS:
+        for message in map(_convert_message, row["messages"]):
+            if message.keys() == _REQUIRED_KEYS:
                 continue
             self.message.update(message)
             self.has_call_ids = self.has_call_ids or any("id" in call for call in message.get("tool_calls", ()))
@@ -123,7 +123,7 @@ class Keys:
         self.message |= keys.message
         self.has_call_ids = self.has_call_ids or keys.has_call_ids
 
-    def schema(self) -> "pa.Schema":
+    def build_schema(self) -> "pa.Schema":
         """Return the schema of the Parquet files."""
         import pyarrow as pa
 
@@ -140,15 +140,15 @@ class Keys:
         return pa.schema([("messages", pa.list_(message)), ("tools", pa.string()), ("extra_info", info)])
 
 
-def _arrow_message(message: Mapping[str, Any]) -> Message:
-    """Return a message as Parquet has it."""
-    # fast path: most messages have only these
-    if message.keys() == _ALWAYS and all(type(value) is str for value in message.values()):
+def _convert_message(message: Mapping[str, Any]) -> Message:
+    """Return a message in its Parquet form."""
+    # fast path, because most messages have only these keys
+    if message.keys() == _REQUIRED_KEYS and all(type(value) is str for value in message.values()):
         return dict(message)
     values, other_values = dict[str, Any](), dict[str, Any]()
     for key, value in message.items():
         if key == "tool_calls" and value and all(map(_is_plain, value)):
-            values[key] = [_arrow_call(call) for call in value]
+            values[key] = [_convert_call(call) for call in value]
         elif key in _KEYS and key not in ("tool_calls", "other_keys") and _has_type(value, _KEYS[key]):
             values[key] = value
         else:
@@ -156,7 +156,7 @@ def _arrow_message(message: Mapping[str, Any]) -> Message:
     # Keep a call with other keys whole in `other_keys`. Also build a call from its standard keys, so that templates
     # render it.
     if other_values.get("tool_calls"):
-        values["tool_calls"] = [_arrow_call(call) for call in other_values["tool_calls"]]
+        values["tool_calls"] = [_convert_call(call) for call in other_values["tool_calls"]]
     return {**values, **({"other_keys": _format_text(other_values)} if other_values else {})}
 
 
@@ -172,7 +172,7 @@ def _is_plain(call: Mapping[str, Any]) -> bool:
     return is_known and isinstance(call.get("id", ""), str) and isinstance(call.get("type", None), str)
 
 
-def _arrow_call(call: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_call(call: Mapping[str, Any]) -> dict[str, Any]:
     function, id_ = call["function"], call.get("id")
     return {
         **({"id": id_} if isinstance(id_, str) else {}),
@@ -181,17 +181,17 @@ def _arrow_call(call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _arrow_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_row(row: Mapping[str, Any]) -> dict[str, Any]:
     info, kwargs = row["extra_info"], row["extra_info"].get("chat_template_kwargs")
     return {
-        "messages": [_arrow_message(message) for message in row["messages"]],
+        "messages": [_convert_message(message) for message in row["messages"]],
         "tools": _format_text(row["tools"]) if "tools" in row else None,
         "extra_info": {**info, "chat_template_kwargs": None if kwargs is None else _format_text(kwargs)},
     }
 
 
 def restore(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of Parquet as in JSON lines: with parsed JSON, and without keys that a message does not have."""
+    """Convert a Parquet row to the form of JSON lines: parse its JSON, and remove keys that a message does not have."""
     info = {name: value for name, value in row["extra_info"].items() if value is not None}
     if "chat_template_kwargs" in info:
         info["chat_template_kwargs"] = load_untrusted_json(info["chat_template_kwargs"])
@@ -217,12 +217,12 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Keys:
     path.parent.mkdir(parents=True, exist_ok=True)
     keys = Keys()
 
-    def lines() -> Iterator[str]:
+    def format_rows() -> Iterator[str]:
         for row in rows:
             keys.add(row)
             yield _format_text(row)
 
-    json_lines.write_lines(path, lines())
+    json_lines.write_lines(path, format_rows())
     return keys
 
 
@@ -234,7 +234,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def keys_of(path: Path) -> Keys:
+def read_line_keys(path: Path) -> Keys:
     """Return the keys of a file of JSON lines."""
     keys = Keys()
     for row in read_lines(path):
@@ -245,7 +245,7 @@ def keys_of(path: Path) -> Keys:
 def write_parquet(path: Path, rows: Iterator[Mapping[str, Any]], schema: "pa.Schema") -> None:
     """Write rows of JSON lines as the new Parquet file `path`. The same rows give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_rows(path, schema, map(_arrow_row, rows), group=_ROWS)
+    write_rows(path, schema, map(_convert_row, rows), group=_ROWS)
 
 
 def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -257,7 +257,7 @@ def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_row_keys(path: Path) -> Keys:
-    """Return the keys that a row of a Parquet file has. Raises FormatError if the file cannot be read."""
+    """Return the keys that occur in any row of a Parquet file. Raises FormatError if the file cannot be read."""
     keys = Keys()
     with open_reader(path) as file:
         for batch in file.iter_batches(_ROWS, columns=["messages"], use_threads=False):
@@ -270,7 +270,7 @@ def read_row_keys(path: Path) -> Keys:
     return keys
 
 
-def schema_defects(path: Path, schema: "pa.Schema") -> Iterator[str]:
+def find_schema_defects(path: Path, schema: "pa.Schema") -> Iterator[str]:
     """Yield a sentence if a Parquet file has a different schema."""
     try:
         with open_reader(path) as file:
@@ -279,8 +279,8 @@ def schema_defects(path: Path, schema: "pa.Schema") -> Iterator[str]:
         yield str(error)
 
 
-def card(files: Mapping[str, Mapping[str, str]], name: str) -> bytes:
-    """Return the content of the card; `files` has the digest of each Parquet file by split."""
+def encode_card(files: Mapping[str, Mapping[str, str]], name: str) -> bytes:
+    """Return the bytes of the card. `files` has the digest of each Parquet file by split."""
     splits = {split_name(split): digests for split, digests in files.items()}
     front = {
         "configs": [

@@ -8,7 +8,8 @@ Sample `k` is tokens `[k * sequence_length, (k + 1) * sequence_length)`. Documen
 The name of the ids file has no prefix, so shards of any prefix except `train` are stored in a folder `<prefix>/`. This
 avoids collisions, and templar's reader finds the files of a prefix if you pass it that folder.
 
-Entry points: `header`, `read_header`, `parse_header`, `open_shard`, `validate`, `token_key`, `ids_key`, `parse_key`.
+Entry points: `build_header`, `read_header`, `parse_header`, `open_shard`, `validate`, `build_token_key`,
+`build_ids_key`, `parse_key`.
 """
 
 import ast
@@ -60,30 +61,30 @@ def _split_folder(prefix: str) -> str:
     return "" if prefix == "train" else f"{prefix}/"
 
 
-def token_key(prefix: str, index: int) -> str:
+def build_token_key(prefix: str, index: int) -> str:
     """Return the path of a shard's ids, relative to the release: `train_000003.npy`, `val/val_000003.npy`."""
     return f"{_split_folder(prefix)}{prefix}_{_check_index(index):06d}.npy"
 
 
-def ids_key(prefix: str, index: int) -> str:
+def build_ids_key(prefix: str, index: int) -> str:
     """Return the path of a shard's sample ids: `sample_ids_000003.bin`, `val/sample_ids_000003.bin`."""
     return f"{_split_folder(prefix)}sample_ids_{_check_index(index):06d}.bin"
 
 
 def parse_key(key: str) -> ShardKey | None:
-    """Parse a key of `token_key` or `ids_key`; return None for any other key."""
+    """Parse a key of `build_token_key` or `build_ids_key`; return None for any other key."""
     match = _KEY.fullmatch(key)
     if match is None:
         return None
     prefix = match["prefix"] or match["folder"] or "train"
     kind: Literal["tokens", "sample_ids"] = "tokens" if match["t"] else "sample_ids"
     index = int(match["t"] or match["i"])
-    # Keys such as `val/train_000000.npy` match the pattern but are no shard's keys.
-    canonical = (token_key if kind == "tokens" else ids_key)(prefix, index)
+    # Keys such as `val/train_000000.npy` match the pattern but are not keys of shards.
+    canonical = (build_token_key if kind == "tokens" else build_ids_key)(prefix, index)
     return ShardKey(prefix=prefix, index=index, kind=kind) if canonical == key else None
 
 
-def header(tokens: int, dtype: str) -> bytes:
+def build_header(tokens: int, dtype: str) -> bytes:
     """Return the 128-byte header that NumPy writes for an array of `tokens` ids of `dtype` (`uint16` or `uint32`).
 
     Raises FormatError for a negative number of tokens, or an unknown dtype.
@@ -96,7 +97,7 @@ def header(tokens: int, dtype: str) -> bytes:
     return MAGIC + b"\x01\x00" + len(padded_text).to_bytes(2, "little") + padded_text.encode("latin1")
 
 
-def token_bytes(tokens: int, dtype: str) -> int:
+def compute_shard_bytes(tokens: int, dtype: str) -> int:
     """Return the size in bytes of a shard of this many tokens."""
     return HEADER_BYTES + tokens * token_dtype(dtype).itemsize
 
@@ -142,7 +143,7 @@ def read_header(path: Path) -> NpyHeader:
     """
     with open(path, "rb") as file:
         head = parse_header(file.read(HEADER_BYTES), str(path))
-    size, total = path.stat().st_size, token_bytes(head.tokens, head.dtype)
+    size, total = path.stat().st_size, compute_shard_bytes(head.tokens, head.dtype)
     if size != total:
         raise FormatError(
             f"{path}: {'truncated' if size < total else 'too long'}: has {count_of(size, 'byte')}, but its header "

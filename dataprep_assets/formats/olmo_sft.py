@@ -14,7 +14,7 @@ templates often write the tokenizer's EOS after each turn, and OLMo-core would c
 therefore has a *boundary token*: a token that ends every sequence and occurs nowhere else. If no token ends all
 sequences, a token that occurs in none of them is appended to each sequence, outside the loss.
 
-Entry points: `BoundaryScan`, `token_dtype`, `write_part`, `read_part`, `part_defects`.
+Entry points: `BoundaryScan`, `choose_token_dtype`, `write_part`, `read_part`, `find_part_defects`.
 """
 
 import gzip
@@ -45,12 +45,12 @@ class Boundary(NamedTuple):
     is_appended: bool
 
 
-def token_dtype(vocab_size: int) -> np.dtype[Any]:
+def choose_token_dtype(vocab_size: int) -> np.dtype[Any]:
     """Return the dtype that OLMo-core chooses for a vocabulary (`NumpyDatasetConfigBase.get_dtype`)."""
     return next(dtype for dtype in _DTYPES if vocab_size - 1 <= np.iinfo(dtype).max)
 
 
-def part_names(split: str, number: int) -> tuple[str, str, str]:
+def build_part_names(split: str, number: int) -> tuple[str, str, str]:
     """Return the paths of a part: ids, mask and document bounds."""
     ids = f"{split}/token_ids_part_{number:06d}"
     return f"{ids}.npy", f"{split}/labels_mask_part_{number:06d}.npy", f"{ids}.csv.gz"
@@ -61,7 +61,7 @@ class BoundaryScan:
     """Search for the boundary token of sequences.
 
     Attributes:
-        candidates: Ids of the tokens to choose from; the first possible one is chosen.
+        candidates: Ids of the tokens to choose from, in order of preference.
         longest: Tokens of the longest sequence so far.
     """
 
@@ -119,7 +119,7 @@ def write_part(paths: Sequence[Path], blocks: Iterable[PackedRowBlock], boundary
     The ids are renamed to their final name last, so a part with ids is complete.
     """
     paths[0].parent.mkdir(parents=True, exist_ok=True)
-    dtype, stop = token_dtype(vocab_size), 0
+    dtype, stop = choose_token_dtype(vocab_size), 0
     with ExitStack() as stack:
         # files close in the opposite order
         ids_file, mask_file, raw_file = (stack.enter_context(create_durably(path)) for path in paths)
@@ -150,10 +150,10 @@ def _read_bounds(path: Path) -> NDArray[np.int64]:
     return np.append(np.zeros(1, np.int64), values[:, 1])
 
 
-def _map(paths: Sequence[Path], vocab_size: int) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.int64]]:
+def _map_part(paths: Sequence[Path], vocab_size: int) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.int64]]:
     """Return ids, mask and the ends of documents with a leading 0."""
     ids_path, mask_path, bounds_path = paths
-    dtype = token_dtype(vocab_size)
+    dtype = choose_token_dtype(vocab_size)
     if ids_path.stat().st_size % dtype.itemsize:
         raise FormatError(f"{ids_path}: its size is not a multiple of {dtype.itemsize} bytes. Rebuild the artifact")
     ids, mask, ends = np.memmap(ids_path, dtype, "r"), np.memmap(mask_path, np.uint8, "r"), _read_bounds(bounds_path)
@@ -167,7 +167,7 @@ def _map(paths: Sequence[Path], vocab_size: int) -> tuple[NDArray[Any], NDArray[
 
 def read_part(paths: Sequence[Path], boundary: Boundary, vocab_size: int) -> Iterator[LabeledTokens]:
     """Yield the sequences of a part in blocks, without appended boundaries."""
-    ids, mask, ends = _map(paths, vocab_size)
+    ids, mask, ends = _map_part(paths, vocab_size)
     for first_row in range(0, len(ends) - 1, _BLOCK):
         bounds = ends[first_row : first_row + _BLOCK + 1]
         tokens, lengths = slice(int(bounds[0]), int(bounds[-1])), np.diff(bounds)
@@ -180,9 +180,9 @@ def read_part(paths: Sequence[Path], boundary: Boundary, vocab_size: int) -> Ite
         yield LabeledTokens(ids=block_ids, labels=labels, lengths=lengths)
 
 
-def part_defects(paths: Sequence[Path], boundary: Boundary, vocab_size: int, longest: int) -> Iterator[str]:
-    """Yield a sentence for each property that OLMo-core needs and the part does not have."""
-    ids, mask, ends = _map(paths, vocab_size)
+def find_part_defects(paths: Sequence[Path], boundary: Boundary, vocab_size: int, longest: int) -> Iterator[str]:
+    """Yield a sentence for each property that OLMo-core requires and the part lacks."""
+    ids, mask, ends = _map_part(paths, vocab_size)
     boundary_ends = np.flatnonzero(ids == boundary.id) + 1
     if not np.array_equal(boundary_ends, ends[1:]):
         yield f"{paths[0]}: token {boundary.id} is not exactly at the end of each document"

@@ -12,10 +12,10 @@ Rows have no padding, unless `pad_segments` added it for context parallelism. Pa
 `unpadded_lengths` int32: tokens of each segment before its padding. Megatron-Bridge removes the last token of each
 segment, so the length of a segment is a multiple plus one (`data/packing/offline.py`, `tokenize_dataset`).
 
-`row_defects` includes all checks of Megatron-Bridge's `validate_row`. It also finds an empty segment, a mask value
+`find_row_defects` includes all checks of Megatron-Bridge's `validate_row`. It also finds an empty segment, a mask value
 other than 0 and 1, and a trained position at the end of a segment, which Megatron-Bridge accepts.
 
-Entry points: `PackedRowBlock`, `pad_segments`; `write_rows`, `open_packed_file`, `row_defects`.
+Entry points: `PackedRowBlock`, `pad_segments`; `write_rows`, `open_packed_file`, `find_row_defects`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,19 +38,19 @@ TOKEN_MASK, LENGTHS, UNPADDED = "assistant_masks", "seq_lengths", "unpadded_leng
 _TYPES = {IDS: "int32", MASK: "uint8", STARTS: "int32", TOKEN_MASK: "uint8", LENGTHS: "int32", UNPADDED: "int32"}
 _UNMASKED = (IDS, STARTS)
 _PER_SEGMENT = (STARTS, LENGTHS, UNPADDED)
-LARGEST_ID = 2**31 - 1
+MAX_ID = 2**31 - 1
 """Largest id of the int32 column `input_ids`.
 
 The offsets of a Parquet list are int32 as well, which limits the tokens of a row group.
 """
 
 
-def column_types(is_padded: bool = False) -> dict[str, str]:
+def list_column_types(is_padded: bool = False) -> dict[str, str]:
     """Return the value type of each column, for rows with a mask."""
     return {column: f"list<{kind}>" for column, kind in _TYPES.items() if is_padded or column != UNPADDED}
 
 
-def schema(*, masked: bool = True, padded: bool = False) -> "pa.Schema":
+def build_schema(*, masked: bool = True, padded: bool = False) -> "pa.Schema":
     """Return the schema of every file, with or without a mask or padding: lists whose child is named `element`."""
     import pyarrow as pa
 
@@ -58,13 +58,13 @@ def schema(*, masked: bool = True, padded: bool = False) -> "pa.Schema":
     return pa.schema([(c, pa.list_(pa.field("element", pa.type_for_alias(t)))) for c, t in types.items()])
 
 
-def token_ids(tokens: NDArray[np.uint32], location: str) -> NDArray[np.int32]:
+def view_ids_as_int32(tokens: NDArray[np.uint32], location: str) -> NDArray[np.int32]:
     """Return the same ids as int32, the type of the column, in the same memory.
 
     Raises FormatError, naming the position, if an id does not fit.
     """
-    if tokens.size and int(tokens.max()) > LARGEST_ID:
-        index = int(np.argmax(tokens > LARGEST_ID))
+    if tokens.size and int(tokens.max()) > MAX_ID:
+        index = int(np.argmax(tokens > MAX_ID))
         raise FormatError(
             f"{location}: token id {tokens[index]} at position {index} does not fit int32, the type of `input_ids`. "
             "The tokenizer and its engine disagree. Rebuild `engine_certificate`"
@@ -79,7 +79,7 @@ class PackedRowBlock:
     `tokens` is int32 and `mask` is uint8 or None, both of shape `(tokens,)`. `starts` is int32, relative to the row,
     shape `(segments,)`. `rows` and `heads` are int64 with a leading 0. `first` is the number of the first row in the
     file. `unpadded` has the tokens of each segment before its padding, int32, shape `(segments,)`; None if there is no
-    padding. `defect` is a sentence on columns of the file that do not match the others.
+    padding. `defect` is a sentence about columns of the file that do not match the other columns.
     """
 
     tokens: NDArray[np.int32]
@@ -156,7 +156,7 @@ class PackedRowBlock:
 def pad_segments(block: PackedRowBlock, multiple: int, pad_id: int) -> PackedRowBlock:
     """Return rows whose segments are padded with `pad_id` to a multiple of `multiple` tokens, plus one."""
     lengths = block.lengths
-    padded = padded_lengths(lengths, multiple)
+    padded = compute_padded_lengths(lengths, multiple)
     ends = np.cumsum(padded)
     positions = np.arange(len(block.tokens)) + np.repeat(ends - padded - (np.cumsum(lengths) - lengths), lengths)
     total = int(ends[-1]) if len(ends) else 0
@@ -166,8 +166,8 @@ def pad_segments(block: PackedRowBlock, multiple: int, pad_id: int) -> PackedRow
     return replace(rows, unpadded=lengths.astype(np.int32))
 
 
-def padded_lengths(lengths: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
-    """Return the lengths of segments after padding, plus one, because the label of the last token is missing."""
+def compute_padded_lengths(lengths: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
+    """Return the padded lengths of segments: a multiple plus one, because the last token of a segment has no label."""
     return np.maximum(-(-(lengths - 1) // multiple), 1) * multiple + 1
 
 
@@ -186,7 +186,7 @@ def write_rows(
     checksums that readers verify. The same blocks give the same bytes. Raises FormatError if a row group has more than
     2**31 - 1 tokens.
     """
-    with open_writer(path, schema(masked=masked, padded=padded), compression=compression) as writer:
+    with open_writer(path, build_schema(masked=masked, padded=padded), compression=compression) as writer:
         for block in blocks:
             writer.write_table(_build_table(block), row_group_size=len(block))
 
@@ -194,13 +194,13 @@ def write_rows(
 def _build_table(block: PackedRowBlock) -> "pa.Table":
     import pyarrow as pa
 
-    if len(block.tokens) > LARGEST_ID:
+    if len(block.tokens) > MAX_ID:
         raise FormatError(
-            f"a row group can have at most {LARGEST_ID:,} tokens, not {len(block.tokens):,}. Lower `row_group_size`"
+            f"a row group can have at most {MAX_ID:,} tokens, not {len(block.tokens):,}. Lower `row_group_size`"
         )
     columns: dict[str, NDArray[Any] | None] = {IDS: block.tokens, MASK: block.mask, STARTS: block.starts}
-    columns |= {UNPADDED: block.unpadded, **_derived_columns(block)}
-    kinds = schema(masked=block.mask is not None, padded=block.unpadded is not None)
+    columns |= {UNPADDED: block.unpadded, **_derive_columns(block)}
+    kinds = build_schema(masked=block.mask is not None, padded=block.unpadded is not None)
     arrays = []
     for schema_field in kinds:
         bounds = block.heads if schema_field.name in _PER_SEGMENT else block.rows
@@ -209,7 +209,7 @@ def _build_table(block: PackedRowBlock) -> "pa.Table":
     return pa.Table.from_arrays(arrays, schema=kinds)
 
 
-def _derived_columns(block: PackedRowBlock) -> dict[str, NDArray[Any]]:
+def _derive_columns(block: PackedRowBlock) -> dict[str, NDArray[Any]]:
     """Return the columns that follow from ids, mask and starts."""
     if block.mask is None:
         return {}
@@ -248,7 +248,7 @@ class PackedFile:
     def _strip(self, rows: PackedRowBlock) -> PackedRowBlock:
         if not self._is_stripped or not self.is_padded:
             return rows
-        if defects := row_defects(rows, LARGEST_ID, untrained_allowed=True):
+        if defects := find_row_defects(rows, MAX_ID, untrained_allowed=True):
             raise FormatError(f"{self.path}: {defects[0]}. Rebuild the artifact")
         return rows.without_padding()
 
@@ -306,7 +306,7 @@ def open_packed_file(path: Path, *, masked: bool = True) -> PackedFile:
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path}: not a Parquet file: {error}. Rebuild the artifact") from error
     is_padded = UNPADDED in columns.names
-    if not columns.equals(expected_schema := schema(masked=masked, padded=is_padded)):
+    if not columns.equals(expected_schema := build_schema(masked=masked, padded=is_padded)):
         raise FormatError(
             f"{path}: its columns are {_format_columns(columns)}, but the trainer needs "
             f"{_format_columns(expected_schema)}. "
@@ -343,15 +343,15 @@ def _build_rows(table: "pa.Table", first_row: int) -> PackedRowBlock:
     )
     if not np.array_equal(unpadded_heads, heads):
         raise FormatError(f"from row {first_row} on, {UNPADDED} and {STARTS} differ in length. Rebuild the artifact")
-    for name, column in _derived_columns(block).items():
+    for name, column in _derive_columns(block).items():
         column_values, bounds = values[name]
         if not np.array_equal(bounds, heads if name == LENGTHS else rows) or not np.array_equal(column_values, column):
             return replace(block, defect=f"from row {first_row} on, {name} does not follow from {MASK} and {STARTS}")
     return block
 
 
-def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool = False) -> list[str]:
-    """Return the defects of rows, one sentence per kind with the first row that has it; empty if there are none.
+def find_row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool = False) -> list[str]:
+    """Return a sentence for each kind of defect in the rows, with the first row that has it.
 
     `pack_size` is the largest number of tokens per row, or of labels if segments are padded. With `untrained_allowed`,
     sequences without trained tokens are valid. Starts are checked before the mask, because sequences are only known if
@@ -416,11 +416,11 @@ def row_defects(rows: PackedRowBlock, pack_size: int, *, untrained_allowed: bool
     # were checked above.
     untrained[row_of_start[np.maximum.reduceat(rows.mask, begins) == 0]] = True
     report(untrained & (not untrained_allowed), "a sequence has no trained token")
-    # checked last, because these columns follow from the others
+    # report these columns last, because they are derived from the others
     return defects if defects or rows.defect is None else [rows.defect]
 
 
-def padding_defects(rows: PackedRowBlock, multiple: int, pad_id: int | None) -> list[str]:
+def find_padding_defects(rows: PackedRowBlock, multiple: int, pad_id: int | None) -> list[str]:
     """Return the defects of the padding of rows without other defects, for a declared multiple (1: no padding)."""
     if multiple == 1 or rows.unpadded is None:
         return [f"{UNPADDED} exists, but no padding is declared"] * (multiple == 1 and rows.unpadded is not None) + [
@@ -428,7 +428,7 @@ def padding_defects(rows: PackedRowBlock, multiple: int, pad_id: int | None) -> 
         ] * (multiple > 1 and rows.unpadded is None)
     lengths, unpadded = rows.lengths, rows.unpadded.astype(np.int64)
     defects = []
-    if (is_wrong := lengths != padded_lengths(unpadded, multiple)).any():
+    if (is_wrong := lengths != compute_padded_lengths(unpadded, multiple)).any():
         row = rows.first + int(np.searchsorted(rows.heads, np.argmax(is_wrong), side="right")) - 1
         defects.append(f"row {row}: a sequence is not padded to a multiple of {multiple} labels")
     begins, _ = rows.bounds()

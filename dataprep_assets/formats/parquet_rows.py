@@ -4,7 +4,7 @@ Files have compressed pages with checksums and no statistics, so the same rows g
 of pyarrow. A JSON column (`arrow.json`, or `list<arrow.json>` with a JSON value per item) is for values that Arrow
 would change, because it gives all objects of a column the same keys.
 
-Entry points: `open_writer`, `open_reader`; `write_rows`, `read_rows`; `schema_of`, `to_table`, `stored_values`.
+Entry points: `open_writer`, `open_reader`; `write_rows`, `read_rows`; `parse_schema`, `to_table`, `list_stored_values`.
 """
 
 import json
@@ -34,7 +34,7 @@ def open_writer(file: Path | IO[bytes], schema: "pa.Schema", *, compression: str
 def open_reader(path: Path) -> Iterator["pq.ParquetFile"]:
     """Open a file for reading with verified pages.
 
-    Raises FileNotFoundError, or FormatError if the file cannot be read, also in the `with` block.
+    Raises FileNotFoundError, or FormatError if the file cannot be read, including errors inside the `with` block.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -83,20 +83,20 @@ def read_rows(path: Path, schema: "pa.Schema | None" = None, *, group: int) -> I
                 yield {name: values[number] for name, values in columns.items()}
 
 
-def schema_of(types: Mapping[str, str]) -> "pa.Schema":
+def parse_schema(types: Mapping[str, str]) -> "pa.Schema":
     """Return the schema of columns with these types: `arrow.json`, a name of Arrow, or a list of either."""
     import pyarrow as pa
 
-    def kind(name: str) -> "pa.DataType":
+    def find_type(name: str) -> "pa.DataType":
         item = name.removeprefix("list<").removesuffix(">")
         value = pa.json_() if item == "arrow.json" else pa.type_for_alias(item)
         return value if item == name else pa.list_(value)
 
-    return pa.schema([(name, kind(type_name)) for name, type_name in types.items()])
+    return pa.schema([(name, find_type(type_name)) for name, type_name in types.items()])
 
 
 def to_table(columns: Mapping[str, Sequence[Any]], schema: "pa.Schema") -> "pa.Table":
-    """Return the values of columns as a table; None is null, also in a JSON column."""
+    """Return the columns as a table. None becomes null, even in a JSON column."""
     import pyarrow as pa
 
     return pa.Table.from_arrays([_build_array(columns[field.name], field.type) for field in schema], schema=schema)
@@ -122,7 +122,7 @@ def _is_json_list(kind: "pa.DataType") -> bool:
     return isinstance(kind, pa.ListType) and isinstance(kind.value_type, pa.JsonType)
 
 
-def stored_values(column: "pa.Array") -> list[Any]:
+def list_stored_values(column: "pa.Array") -> list[Any]:
     """Return the values of a column as they are stored: lists of numbers as arrays, JSON as text."""
     import pyarrow as pa
 
@@ -140,7 +140,7 @@ def _read_values(column: "pa.Array") -> list[Any]:
     import pyarrow as pa
 
     if isinstance(column.type, pa.JsonType):
-        return [None if text is None else json.loads(text) for text in stored_values(column)]
+        return [None if text is None else json.loads(text) for text in list_stored_values(column)]
     if _is_json_list(column.type):
-        return [None if texts is None else [*map(json.loads, texts)] for texts in stored_values(column)]
+        return [None if texts is None else [*map(json.loads, texts)] for texts in list_stored_values(column)]
     return list(column.to_pylist())

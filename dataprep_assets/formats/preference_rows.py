@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.parquet_extent import require_no_gaps
 from dataprep_assets.formats.parquet_rows import (
+    list_stored_values,
     open_reader,
     open_writer,
+    parse_schema,
     require_schema,
-    schema_of,
-    stored_values,
     to_table,
 )
 
@@ -78,7 +78,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreferenceRow:
-    """A prompt with a chosen and a rejected answer. An answer is None if the row only labels the other one."""
+    """A prompt with a chosen and a rejected answer. One of them is None if the row has only one, labeled answer."""
 
     prompt: Messages
     prompt_ids: NDArray[np.int32]
@@ -87,7 +87,7 @@ class PreferenceRow:
     tools: list[dict[str, Any]] | None = None
     kwargs: Mapping[str, Any]
 
-    def side(self, name: str) -> Answer | None:
+    def get_side(self, name: str) -> Answer | None:
         """Return the `chosen` or the `rejected` answer."""
         return self.chosen_answer if name == "chosen" else self.rejected_answer
 
@@ -106,32 +106,32 @@ class PreferenceRow:
         """Number of tokens of the prompt and the longer answer."""
         return len(self.prompt_ids) + max(len(answer.ids) for answer in self.answers)
 
-    def differences(self, other_row: "PreferenceRow") -> Iterator[str]:
+    def find_differences(self, other_row: "PreferenceRow") -> Iterator[str]:
         """Yield the names of the parts in which two rows differ."""
         if (self.prompt, self.tools, dict(self.kwargs)) != (other_row.prompt, other_row.tools, dict(other_row.kwargs)):
             yield "prompt messages"
         if not np.array_equal(self.prompt_ids, other_row.prompt_ids):
             yield "prompt ids"
         for name in SIDES:
-            answer, other_answer = self.side(name), other_row.side(name)
+            answer, other_answer = self.get_side(name), other_row.get_side(name)
             if answer is not other_answer and (answer is None or not answer.equals(other_answer)):
                 yield f"{name} answer"
 
 
-def schema() -> "pa.Schema":
+def build_schema() -> "pa.Schema":
     """Return the schema of the files."""
-    return schema_of(COLUMN_TYPES)
+    return parse_schema(COLUMN_TYPES)
 
 
 def write_preferences(path: Path, groups: Iterable[Sequence[PreferenceRow]], *, compression: str = "zstd") -> None:
     """Write each group of rows as a row group of the new Parquet file `path`; only one group is in memory."""
-    with open_writer(path, schema(), compression=compression) as writer:
+    with open_writer(path, build_schema(), compression=compression) as writer:
         for rows in groups:
             writer.write_table(_build_table(rows), row_group_size=len(rows))
 
 
 def _build_table(rows: Sequence[PreferenceRow]) -> "pa.Table":
-    sides: dict[str, list[Answer | None]] = {name: [row.side(name) for row in rows] for name in SIDES}
+    sides: dict[str, list[Answer | None]] = {name: [row.get_side(name) for row in rows] for name in SIDES}
     columns: dict[str, list[Any]] = {
         "prompt": [row.prompt for row in rows],
         "tools": [row.tools for row in rows],
@@ -144,7 +144,7 @@ def _build_table(rows: Sequence[PreferenceRow]) -> "pa.Table":
         columns[f"{name}_ids"] = [answer and answer.ids for answer in answers]
         columns[f"{name}_mask"] = [answer and answer.mask for answer in answers]
         columns[f"{name}_length"] = [answer and len(answer.ids) for answer in answers]
-    return to_table(columns, schema())
+    return to_table(columns, build_schema())
 
 
 def read_preferences(path: Path) -> Iterator[list[PreferenceRow]]:
@@ -153,7 +153,7 @@ def read_preferences(path: Path) -> Iterator[list[PreferenceRow]]:
     Raises FormatError if it is damaged or has different columns, or if a row has no prompt or no answer.
     """
     with open_reader(path) as file:
-        require_schema(path, file.schema_arrow, schema())
+        require_schema(path, file.schema_arrow, build_schema())
         require_no_gaps(path, file.metadata)
         row_count = 0
         for group in range(file.num_row_groups):
@@ -163,13 +163,13 @@ def read_preferences(path: Path) -> Iterator[list[PreferenceRow]]:
 
 
 def _build_rows(table: "pa.Table", path: Path, start: int) -> list[PreferenceRow]:
-    columns = {name: stored_values(table.column(name).combine_chunks()) for name in table.column_names}
+    columns = {name: list_stored_values(table.column(name).combine_chunks()) for name in table.column_names}
     rows = []
     for number in range(table.num_rows):
         values = {name: column[number] for name, column in columns.items()}
         location = f"{path}: row {start + number}"
         try:
-            answers = {name: _answer(values, name) for name in SIDES}
+            answers = {name: _read_answer(values, name) for name in SIDES}
             row = PreferenceRow(
                 prompt=[json.loads(text) for text in values["prompt"]],
                 prompt_ids=values["prompt_ids"],
@@ -189,7 +189,7 @@ def _build_rows(table: "pa.Table", path: Path, start: int) -> list[PreferenceRow
     return rows
 
 
-def _answer(values: Mapping[str, Any], name: str) -> Answer | None:
+def _read_answer(values: Mapping[str, Any], name: str) -> Answer | None:
     parts = [values[name], values[f"{name}_ids"], values[f"{name}_mask"], values[f"{name}_length"]]
     if all(part is None for part in parts):
         return None
@@ -199,7 +199,7 @@ def _answer(values: Mapping[str, Any], name: str) -> Answer | None:
 
 
 def read_lengths(path: Path) -> NDArray[np.int64]:
-    """Return the tokens of prompt, chosen and rejected of each row, shape `(rows, 3)`; -1 for a missing side."""
+    """Return the token counts of each row's prompt and answers: shape `(rows, 3)`, -1 for a missing answer."""
     names = ["prompt_length", "chosen_length", "rejected_length"]
     with open_reader(path) as file:
         table = file.read(names)

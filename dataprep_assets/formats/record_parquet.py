@@ -4,11 +4,11 @@
     README.md                            the files of each split and their digest, for `load_dataset`
 
 Trainers read a prompt as a list of messages. A message has the columns `role` and `content`. It also has `name`,
-`tool_call_id`, `reasoning_content` or `tool_calls` if a message of the view has this key. The expected answer has the
-type of its values if they all have one type, otherwise it is a string (`json_columns.py`). The same rows give the same
-bytes with the same version of pyarrow.
+`tool_call_id`, `reasoning_content` or `tool_calls` if any message of the view has this key. The expected answer has the
+type of its values if they all have the same type; otherwise, it is a string (`json_columns.py`). The same rows give the
+same bytes with the same version of pyarrow.
 
-Entry points: `message_type`, `encode_messages`, `decode_messages`, `file_name`, `card_bytes`.
+Entry points: `build_message_type`, `encode_messages`, `decode_messages`, `build_file_name`, `encode_card`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,12 +30,12 @@ ROW_GROUP = 4096
 """Rows in a row group."""
 
 
-def file_name(split: str, number: int, count: int) -> str:
+def build_file_name(split: str, number: int, count: int) -> str:
     """Return the name of a split's file."""
     return f"{split}-{number:05d}-of-{count:05d}.parquet"
 
 
-def card_bytes(dataset: str, files: Mapping[str, Mapping[str, str]]) -> bytes:
+def encode_card(dataset: str, files: Mapping[str, Mapping[str, str]]) -> bytes:
     """Return the bytes of `README.md`.
 
     Args:
@@ -52,7 +52,7 @@ def card_bytes(dataset: str, files: Mapping[str, Mapping[str, str]]) -> bytes:
     return f"---\n{text}---\n\n# {dataset}\n\nRL prompts, one record per row.\n".encode()
 
 
-def message_type(keys: Collection[str]) -> "pa.DataType":
+def build_message_type(keys: Collection[str]) -> "pa.DataType":
     """Return the Arrow type of a prompt whose messages have these optional keys."""
     import pyarrow as pa
 

@@ -32,7 +32,7 @@ def read_origins(path: Path, columns: int) -> Origins:
 
 
 def parse_origins(content: bytes, columns: int, location: str) -> Origins:
-    """Parse the bytes of a file, which errors call `location`. Raises FormatError as `read_origins` does."""
+    """Parse the bytes of a file; `location` names it in errors. Raises FormatError as `read_origins` does."""
     file = io.BytesIO(content)
     try:
         origins: NDArray[Any] = np.load(file, allow_pickle=False)

@@ -7,7 +7,7 @@ refused, because its 128-byte header would be read as 16 ids.
 
 Samples are hashed in several threads. For samples of 2,048 tokens, two free cores are nearly twice as fast as one.
 
-Entry points: `sample_id`, `sample_ids`, `write`, `open_sample_ids`, `find_differing`.
+Entry points: `compute_sample_id`, `compute_sample_ids`, `write`, `open_sample_ids`, `find_differing`.
 """
 
 import os
@@ -36,12 +36,14 @@ _UNLOCKED_BYTES = 2047
 _BLOCK_BYTES = 1 << 20
 
 
-def sample_id(tokens: npt.NDArray[Any]) -> int:
+def compute_sample_id(tokens: npt.NDArray[Any]) -> int:
     """Return the id of one sample, given its token ids (integers, shape `(sequence_length,)`)."""
     return int.from_bytes(blake2b(_widen_tokens(tokens).data, digest_size=ID_BYTES).digest(), "little")
 
 
-def sample_ids(tokens: npt.NDArray[Any], sequence_length: int, *, threads: int | None = None) -> npt.NDArray[np.uint64]:
+def compute_sample_ids(
+    tokens: npt.NDArray[Any], sequence_length: int, *, threads: int | None = None
+) -> npt.NDArray[np.uint64]:
     """Return the ids of all samples of consecutive tokens: shape `(tokens / sequence_length,)`, uint64.
 
     `tokens` is a one-dimensional array of `<u2` or `<u4`, which may be memory-mapped. Each sample has `sequence_length`
@@ -118,9 +120,9 @@ def find_differing(
 ) -> list[int]:
     """Return the numbers of the samples whose entry in `ids` is not the id of their tokens, ascending.
 
-    For `tokens`, `sequence_length` and `threads` see `sample_ids`; `ids` is uint64, shape `(samples,)`. With `sample`,
-    only this many samples are compared, evenly spaced and including the first and the last. Raises FormatError if the
-    number of ids differs from the number of samples.
+    For `tokens`, `sequence_length` and `threads` see `compute_sample_ids`; `ids` is uint64, shape `(samples,)`. With
+    `sample`, only this many samples are compared, evenly spaced and including the first and the last. Raises
+    FormatError if the number of ids differs from the number of samples.
     """
     samples = len(tokens) // sequence_length
     if len(ids) != samples:
@@ -129,8 +131,10 @@ def find_differing(
             f"found {count_of(len(ids), 'id')}"
         )
     if sample is None or sample >= samples:
-        return [int(k) for k in np.flatnonzero(sample_ids(tokens, sequence_length, threads=threads) != ids)]
+        return [int(k) for k in np.flatnonzero(compute_sample_ids(tokens, sequence_length, threads=threads) != ids)]
     numbers = np.unique(np.linspace(0, samples - 1, sample).astype(np.int64))
     return [
-        int(k) for k in numbers if sample_id(tokens[k * sequence_length : (k + 1) * sequence_length]) != int(ids[k])
+        int(k)
+        for k in numbers
+        if compute_sample_id(tokens[k * sequence_length : (k + 1) * sequence_length]) != int(ids[k])
     ]

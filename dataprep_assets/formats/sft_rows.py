@@ -19,7 +19,7 @@ would let the sequences of a row attend to each other. Each file has the rows of
 has the rows of one of its row groups, so memory use does not grow with the files. The same rows give the same bytes
 with the same version of pyarrow.
 
-Entry points: `write_file`, `write_sidecars`; `read_sequences`, `row_defects`, `sidecar_defects`.
+Entry points: `write_file`, `write_sidecars`; `read_sequences`, `find_row_defects`, `find_sidecar_defects`.
 """
 
 import json
@@ -66,7 +66,7 @@ def split_name(split: str) -> str:
     return "validation" if split in ("valid", "val") else split
 
 
-def file_name(split: str, number: int, count: int) -> str:
+def build_file_name(split: str, number: int, count: int) -> str:
     """Return the path of file `number` of the `count` files of a split."""
     return f"{split_name(split)}/data-{number:05d}-of-{count:05d}.arrow"
 
@@ -74,13 +74,13 @@ def file_name(split: str, number: int, count: int) -> str:
 def _build_schema(is_packed: bool) -> "pa.Schema":
     import pyarrow as pa
 
-    def kind(name: str) -> "pa.DataType":
+    def find_type(name: str) -> "pa.DataType":
         item = name.removeprefix("list<").removesuffix(">")
         value = pa.type_for_alias(item)
         return value if item == name else pa.list_(value)
 
     types = PACKED_COLUMNS if is_packed else SEQUENCE_COLUMNS
-    return pa.schema([(name, kind(type_name)) for name, type_name in types.items()])
+    return pa.schema([(name, find_type(type_name)) for name, type_name in types.items()])
 
 
 def _build_columns(
@@ -169,17 +169,17 @@ def read_sequences(path: Path, *, is_packed: bool) -> Iterator[LabeledTokens]:
     """Yield the sequences of each record batch of a file; raise FormatError if it cannot be read."""
     for batch in _read_batches(path, is_packed=is_packed):
         tokens = _read_tokens(batch, is_packed=is_packed)
-        if defect := _length_defect(tokens):
+        if defect := _find_length_defect(tokens):
             raise FormatError(f"{path}: {defect}. Rebuild it")
         yield tokens
 
 
-def _length_defect(tokens: LabeledTokens) -> str:
+def _find_length_defect(tokens: LabeledTokens) -> str:
     is_valid = int(tokens.lengths.sum()) == len(tokens.ids) and not (tokens.lengths < 1).any()
     return "" if is_valid else "lengths do not add up to the tokens"
 
 
-def row_defects(path: Path, *, is_packed: bool) -> Iterator[str]:
+def find_row_defects(path: Path, *, is_packed: bool) -> Iterator[str]:
     """Yield a sentence for each column of a file that does not follow from its ids, labels and lengths."""
     first_row = 0
     for batch in _read_batches(path, is_packed=is_packed):
@@ -187,7 +187,7 @@ def row_defects(path: Path, *, is_packed: bool) -> Iterator[str]:
         if is_packed:
             rows = np.concatenate([rows[:1], np.cumsum(batch.column("seq_lengths").value_lengths().to_numpy())])
         tokens = _read_tokens(batch, is_packed=is_packed)
-        if defect := _length_defect(tokens):
+        if defect := _find_length_defect(tokens):
             yield f"{path}: from row {first_row} on, {defect}"
             return
         for name, (values, starts) in _build_columns(tokens, rows, is_packed=is_packed).items():
@@ -247,7 +247,7 @@ def write_sidecars(directory: Path, files: Mapping[str, Mapping[str, str]], name
             file.write(content)
 
 
-def sidecar_defects(
+def find_sidecar_defects(
     directory: Path, files: Mapping[str, Mapping[str, str]], name: str, text: str, all_paths: Sequence[str]
 ) -> Iterator[str]:
     """Yield a sentence for each sidecar or file that differs from `write_sidecars` with these arguments.

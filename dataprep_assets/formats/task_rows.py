@@ -109,7 +109,7 @@ def _parse_object(raw: bytes, byte: int) -> Mapping[str, Any]:
 
 
 class _RowError(ValueError):
-    """Error that the hooks of the parser raise."""
+    """Defect of a row, raised by the hooks of the JSON parser."""
 
 
 def _require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

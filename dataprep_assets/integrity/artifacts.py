@@ -24,7 +24,7 @@ from dataprep_assets.integrity.commit import hold_alone, list_leftovers, remove_
 from dataprep_assets.integrity.receipt import NAME, FileRecord, Receipt, Verification, find_damage, read_receipt
 from dataprep_assets.stores.files import concatenate, identify_version
 
-# imported only for types, because nearly all commands load this module but few open an array
+# Imported only for annotations, because nearly all commands load this module, but few open an array.
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -53,14 +53,14 @@ class Artifact:
 
     def directory(self, root: Path) -> Path:
         """Return the artifact's directory below the storage root."""
-        return _artifact_directory(root, self)
+        return _build_artifact_directory(root, self)
 
     def __str__(self) -> str:
         return "/".join(filter(None, (self.dataset, self.name, self.partition)))
 
 
 @lru_cache(maxsize=1 << 14)  # a run computes the path of each of thousands of shards a dozen times
-def _artifact_directory(root: Path, artifact: Artifact) -> Path:
+def _build_artifact_directory(root: Path, artifact: Artifact) -> Path:
     return root.joinpath(artifact.dataset, artifact.name, artifact.partition or "")
 
 
@@ -90,7 +90,7 @@ class RangeReader(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         ...
 
     def read(self, start: int, stop: int) -> bytes:
@@ -100,12 +100,12 @@ class RangeReader(Protocol):
 
 @dataclass(frozen=True)
 class ArtifactStore(ABC):
-    """Base class of artifact stores, see the module.
+    """Base class of artifact stores, which the module docstring describes.
 
     Attributes:
         root: The folder in which builds work. In a local store, artifacts are also stored there.
-        to_rebuild: Artifacts that a run must rebuild whatever their keys, each with the version of its receipt. After
-            the rebuild, the version differs, and the artifact is handled normally.
+        to_rebuild: Artifacts that a run must rebuild regardless of their keys, each with the version of its receipt.
+            After the rebuild, the version differs, and the artifact is handled normally.
     """
 
     root: Path
@@ -132,7 +132,10 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def receipt(self, artifact: Artifact) -> Receipt | None:
-        """Return the receipt of a finished artifact; None if it does not exist. Raises IntegrityError if damaged."""
+        """Return the receipt of a finished artifact; None if it does not exist.
+
+        Raises IntegrityError if it is damaged.
+        """
 
     def receipts(self, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
         """Return the receipts of many artifacts, in order."""
@@ -200,14 +203,14 @@ class ArtifactStore(ABC):
     def publish(self, artifact: Artifact, joined: Mapping[str, JoinedFile] | None = None) -> None:
         """Make an artifact that was committed to its directory visible to all readers, its receipt last.
 
-        `joined` has, by name, the files that `join` described and that are not in the directory.
+        `joined` maps names to the files that `join` described and that are not in the directory.
         """
 
     @abstractmethod
     def remove(self, artifact: Artifact) -> bool:
         """Remove an artifact, its receipt first. Returns False, and does nothing, if it is being built.
 
-        Can be killed at any moment: the remaining files do not count as finished, and the next call removes them.
+        It can be killed at any moment: the remaining files do not count as finished, and the next call removes them.
         Raises IntegrityError if other artifacts are stored below this one.
         """
 
@@ -226,7 +229,7 @@ class ArtifactStore(ABC):
         return receipt
 
     def intact_receipt(self, artifact: Artifact, verification: Verification = "full") -> Receipt | None:
-        """Return the receipt of an intact artifact, whatever its key; None if it is missing or damaged."""
+        """Return the receipt of an intact artifact, regardless of its key; None if it is missing or damaged."""
         try:
             receipt = self.receipt(artifact)
         except IntegrityError:
@@ -246,12 +249,12 @@ class ArtifactStore(ABC):
             return None
         return receipt
 
-    def mark_rebuilding(self, artifacts: Sequence[Artifact]) -> Self:
+    def mark_for_rebuild(self, artifacts: Sequence[Artifact]) -> Self:
         """Return this store with these partitions of one artifact, in their current version, marked for a rebuild."""
         return replace(self, to_rebuild=dict(zip(artifacts, self.receipt_versions(artifacts), strict=True)))
 
     def must_rebuild(self, artifact: Artifact) -> bool:
-        """Return whether the artifact is marked for a rebuild, whatever its key, and has not been rebuilt since."""
+        """Return whether the artifact is marked for a rebuild and has not been rebuilt since, regardless of its key."""
         if artifact not in self.to_rebuild:
             return False
         (version,) = self.receipt_versions([artifact])
@@ -260,9 +263,7 @@ class ArtifactStore(ABC):
     def find_current_if_cheap(
         self, artifact: Artifact, key: str, verification: Verification = "full"
     ) -> Receipt | None:
-        """Return the receipt like `find_current`, or None if the check fails or would read too many bytes for this
-        process.
-        """
+        """Return the receipt like `find_current`; also None if the check fails or would have to read too many bytes."""
         try:
             receipt = self.receipt(artifact)
             if receipt is None or receipt.key != key:
@@ -297,7 +298,7 @@ class LocalArtifacts(ArtifactStore):
 
     def partitions(self, dataset: str, name: str) -> list[str]:
         folder = self.root / dataset / name
-        # names with a leading dot are staging or directories that were set aside
+        # Skip names with a leading dot, which are staging areas or directories that were set aside.
         return sorted({path.name for path in folder.glob("[!.]*") if path.is_dir()} | list_leftovers(folder))
 
     def names(self, dataset: str) -> list[str]:
@@ -310,7 +311,7 @@ class LocalArtifacts(ArtifactStore):
         with hold_alone(directory) as is_locked:
             if is_locked:
                 if any(path.parent != directory for path in directory.rglob(NAME)):
-                    raise nested_artifacts_error(self.location(artifact))
+                    raise build_nested_artifacts_error(self.location(artifact))
                 remove_directory(directory, NAME)
             return is_locked
 
@@ -350,7 +351,7 @@ class LocalArtifacts(ArtifactStore):
         target = staged / name
         target.parent.mkdir(parents=True, exist_ok=True)
         concatenate([self.directory(p.artifact) / p.record.path for p in parts], target)
-        # digest the result instead of the parts, which also verifies the kernel's copy
+        # Digest the result instead of the parts, which also verifies the kernel's copy.
         if verify or len(parts) != 1:
             digest = digest_parts(_read_blocks(target), parts, str(target), on_read)
         else:
@@ -374,7 +375,7 @@ class StoredSubject(Protocol):
 S = TypeVar("S", bound=StoredSubject)
 
 
-def missing_subjects(subjects: Sequence[S]) -> list[S]:
+def find_missing_subjects(subjects: Sequence[S]) -> list[S]:
     """Return the subjects that have no receipt. All must be partitions of one artifact."""
     if not subjects:
         return []
@@ -393,7 +394,7 @@ def require_artifact(receipt: Receipt, artifact: Artifact, location: str) -> Rec
     raise IntegrityError(f"{location}/{NAME}: belongs to {owner}. Rebuild {artifact}")
 
 
-def nested_artifacts_error(location: str) -> IntegrityError:
+def build_nested_artifacts_error(location: str) -> IntegrityError:
     """Return the error for an artifact that cannot be removed because other artifacts are below it."""
     return IntegrityError(f"{location}: contains other artifacts. Remove those artifacts one by one")
 
@@ -408,7 +409,7 @@ def digest_parts(
     Raises IntegrityError with the part whose bytes differ, or if the number of bytes differs from the parts' total.
     """
     total_digest, source = hashlib.sha256(), iter(blocks)
-    # blocks and parts have different boundaries, so slice the rest of a block without a copy
+    # Blocks and parts have different boundaries, so slice the rest of a block without a copy.
     buffer = memoryview(b"")
     for part in parts:
         digest, remaining = hashlib.sha256(), part.record.bytes
@@ -457,7 +458,7 @@ def _read_blocks(path: Path) -> Iterator[bytes]:
 #     handle.read("train.bin", 0, 1024)     one range
 #     handle.tokens("train.bin")[a:b]       token ids as a NumPy array; each slice reads its own range
 #
-# Works without Dagster: `ArtifactHandle.of(store, artifact)`.
+# `ArtifactHandle.from_store(store, artifact)` works without Dagster.
 
 _DTYPES = ("uint16", "uint32")
 _NPY = b"\x93NUMPY"
@@ -489,7 +490,7 @@ class ArtifactHandle:
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
-        """Its data files."""
+        """Data files of the artifact."""
         return self.receipt.files
 
     def path(self, name: str) -> Path:
@@ -552,7 +553,7 @@ class ArtifactHandle:
         if remote is not None:
             return RemoteTokens(remote, element)
         path = self.path(name)
-        # an empty file cannot be mapped
+        # An empty file cannot be mapped.
         return np.memmap(path, dtype=element, mode="r") if record.bytes else np.empty(0, element)
 
     def _open_remote(self, name: str) -> RangeReader | None:
@@ -611,7 +612,7 @@ class RemoteTokens:
                 import numpy as np
 
                 return np.empty(0, self.dtype)
-            # request the whole range from the lowest to the highest position, including skipped ids, at once
+            # Request the whole range from the lowest to the highest position, including skipped ids, at once.
             low, high = min(positions[0], positions[-1]), max(positions[0], positions[-1])
             ids = self._read_range(low, high + 1)
             return ids[:: positions.step] if positions.step > 0 else ids[::-1][:: -positions.step]
@@ -632,5 +633,5 @@ class RemoteTokens:
         import numpy as np
 
         size = self.dtype.itemsize
-        # copy the array, because NumPy arrays over bytes are read-only
+        # Copy the array, because NumPy arrays over bytes are read-only.
         return np.frombuffer(self._ranges.read(start * size, stop * size), self.dtype).copy()

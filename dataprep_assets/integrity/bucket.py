@@ -26,8 +26,8 @@ from dataprep_assets.integrity.artifacts import (
     ArtifactStore,
     FileRef,
     JoinedFile,
+    build_nested_artifacts_error,
     digest_parts,
-    nested_artifacts_error,
     require_artifact,
 )
 from dataprep_assets.integrity.commit import hold_alone, list_leftovers, remove_directory, write_atomically
@@ -66,7 +66,7 @@ class ObjectRanges:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return self._receipt.file(self._name).bytes
 
     def read(self, start: int, stop: int) -> bytes:
@@ -74,7 +74,7 @@ class ObjectRanges:
 
         Raises MissingArtifactError if the artifact was replaced since its receipt was read.
         """
-        # a reader may request data at the end of a file (`_RemoteFile`), but HTTP has no empty range
+        # A reader may request data at the end of a file (`_RemoteFile`), but HTTP has no empty range.
         if start >= stop:
             return b""
         for is_last_try in (False, True):
@@ -106,7 +106,7 @@ class ObjectDigests:
             if value["key"] == info.key and value["version"] == info.version and isinstance(value["sha256"], str):
                 return replace(info, sha256=value["sha256"])
         except (OSError, ValueError, KeyError, TypeError):
-            # the file is missing or damaged, so the object is read and the file is replaced
+            # The file is missing or damaged, so read the object and replace the file below.
             pass
         digest = hashlib.sha256()
         for block in store.read(info.key, version=info.version):
@@ -134,7 +134,7 @@ _ABANDONED_SECONDS = 86_400.0
 
 @dataclass(frozen=True)
 class BucketArtifacts(ArtifactStore):
-    """Artifacts in a bucket, see the module.
+    """Artifact store in a bucket; the module docstring describes how it works.
 
     Attributes:
         root: The local folder.
@@ -153,12 +153,12 @@ class BucketArtifacts(ArtifactStore):
 
     @property
     def store(self) -> Store:
-        """The bucket."""
+        """Store of the bucket, opened once per process."""
         return _open_once(self.open_store)
 
     @property
     def copies(self) -> VerifiedCopies:
-        """The local copies of its files."""
+        """Local copies of the bucket's files."""
         return VerifiedCopies(self.root, self.budget_bytes, self.private)
 
     @property
@@ -193,8 +193,8 @@ class BucketArtifacts(ArtifactStore):
             receipt = f"{artifact}/{NAME}"
             keys = [info.key for info in self.store.list(f"{artifact}/")]
             if any(key.endswith(f"/{NAME}") and key != receipt for key in keys):
-                raise nested_artifacts_error(self.location(artifact))
-            # delete the receipt first, so that a killed removal leaves nothing that looks finished
+                raise build_nested_artifacts_error(self.location(artifact))
+            # Delete the receipt first, so that a killed removal leaves nothing that looks finished.
             self.store.delete(receipt)
             map_all(self.store.delete, [key for key in keys if key != receipt], AT_ONCE)
             self.store.sweep(f"{artifact}/")
@@ -223,7 +223,7 @@ class BucketArtifacts(ArtifactStore):
     def receipt_versions(self, artifacts: Sequence[Artifact]) -> list[str | None]:
         if not artifacts:
             return []
-        # list once instead of one request per partition
+        # List the bucket once, because a request per partition would be slow.
         prefix = f"{artifacts[0].dataset}/{artifacts[0].name}/"
         version_by_key = {info.key: info.version for info in self.store.list(prefix)}
         return [version_by_key.get(f"{artifact}/{NAME}") for artifact in artifacts]
@@ -235,20 +235,20 @@ class BucketArtifacts(ArtifactStore):
         """
         publication = self._open_publication(artifact)
 
-        def defect(record: FileRecord) -> str:
+        def find_defect(record: FileRecord) -> str:
             info = publication.find_object(receipt, record)
-            # an object with a different size is already a defect, so do not read it
+            # An object with a different size is already a defect, so do not read it.
             if info is not None and verification == "full" and info.bytes == record.bytes:
                 info = self._digests.with_digest(self.store, info)
             return find_object_defect(record, info)
 
-        return [sentence for sentence in map_all(defect, receipt.files, AT_ONCE) if sentence]
+        return [sentence for sentence in map_all(find_defect, receipt.files, AT_ONCE) if sentence]
 
     def find_current(self, artifact: Artifact, key: str, verification: Verification = "full") -> Receipt | None:
-        """Return the current receipt as for a folder, after completing interrupted publications.
+        """Return the current receipt, as `ArtifactStore.find_current` does, after completing interrupted publications.
 
-        An artifact that was built here is published. A publication that was already decided is completed, whichever
-        machine started it.
+        An artifact that was built here is published. A publication that was already decided is completed, regardless of
+        the machine that started it.
         """
         if self.must_rebuild(artifact):
             return None
@@ -298,10 +298,10 @@ class BucketArtifacts(ArtifactStore):
             try:
                 return self._copy(artifact, receipt, names)
             except (ConflictError, IntegrityError):
-                # the artifact was replaced while it was read, so its new content is read
+                # The artifact was replaced while it was read, so its new content is read.
                 if self.require(artifact).content == receipt.content:
                     raise
-        raise self._replaced_error(artifact)
+        raise self._build_replaced_error(artifact)
 
     def fetch(self, artifact: Artifact, receipt: Receipt, name: str, holder: object) -> Path:
         """Return a local copy of a file, which is not evicted while `holder` lives.
@@ -309,7 +309,7 @@ class BucketArtifacts(ArtifactStore):
         Raises ConfigError if it does not fit into the budget.
         """
         directory = self.copies.directory(artifact, receipt.content)
-        # hold the copy before the download starts, so that it cannot be evicted meanwhile
+        # Hold the copy before the download starts, so that it cannot be evicted meanwhile.
         weakref.finalize(holder, self.copies.hold(directory))
         return self._copy(artifact, receipt, [name]) / name
 
@@ -350,7 +350,7 @@ class BucketArtifacts(ArtifactStore):
             info = publication.find_object(receipt, record)
             now = self.receipt(artifact)
             if now is None or now.content != receipt.content:
-                raise self._replaced_error(artifact)
+                raise self._build_replaced_error(artifact)
             # Receipts are replaced before any object under a final key, so this object belongs to the receipt.
             if info is not None and not find_object_defect(record, info):
                 return info
@@ -400,7 +400,7 @@ class BucketArtifacts(ArtifactStore):
             receipt.content,
         ):
             publication.replace(receipt, data, present_receipt)
-        # settle even if nothing was written, because an unfinished publication may have the same content
+        # Settle even if nothing was written, because an unfinished publication may have the same content.
         publication.settle(receipt)
         for record in receipt.files:
             if record.path in sent_objects:
@@ -479,7 +479,7 @@ class BucketArtifacts(ArtifactStore):
                 )
         self._digests.remember(final, record.sha256)
 
-    def _replaced_error(self, artifact: Artifact) -> MissingArtifactError:
+    def _build_replaced_error(self, artifact: Artifact) -> MissingArtifactError:
         return MissingArtifactError(
             f"{self.location(artifact)}: replaced or removed while it was being read. Load the artifact again"
         )

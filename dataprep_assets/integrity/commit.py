@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Errors for a disk that is full or not writable.
 #
-# Entry points: `convert_disk_errors`, `refusal_error`.
+# Entry points: `convert_disk_errors`, `translate_os_error`.
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -50,10 +50,10 @@ def convert_disk_errors(folder: Path, needed: int | None = None) -> Iterator[Non
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        raise refusal_error(error, folder, needed) from error
+        raise translate_os_error(error, folder, needed) from error
 
 
-def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> DataprepError:
+def translate_os_error(error: OSError, folder: Path, needed: int | None = None) -> DataprepError:
     """Return the project's error for an error of the operating system, with a remedy.
 
     Args:
@@ -66,7 +66,7 @@ def refusal_error(error: OSError, folder: Path, needed: int | None = None) -> Da
         return DataprepError(
             f"{path}: {error.strerror or error}. Correct the path or its permissions, then run the command again"
         )
-    # measure free space in an existing folder, because this one may not exist yet
+    # Measure free space in an existing folder, because this one may not exist yet.
     ancestor = folder.absolute()
     while not ancestor.exists():
         ancestor = ancestor.parent
@@ -102,14 +102,14 @@ def fsync_tree(path: Path) -> None:
     All are synchronized concurrently, because a journal commits all waiting requests together. One after another, each
     request would wait for its own commit.
     """
-    # include folders (the empty name), because a file whose directory entry is not durable is lost in a crash
+    # Include folders (the empty name), because a file whose directory entry is not durable is lost in a crash.
     paths = [Path(folder, name) for folder, _, names in os.walk(path) for name in ("", *names)]
-    for _ in _disk_threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), paths):
+    for _ in _get_disk_threads(os.getpid()).map(partial(fsync_path, flags=os.O_NOFOLLOW), paths):
         pass
 
 
 @lru_cache(maxsize=1)
-def _disk_threads(process: int) -> "ThreadPoolExecutor":
+def _get_disk_threads(process: int) -> "ThreadPoolExecutor":
     """Return the process's threads that wait for the disk. A fork needs new ones, because it inherits no threads."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -137,7 +137,7 @@ def write_atomically(path: Path, data: bytes, *, durably: bool = True) -> None:
         _discard_old_drafts(path.parent, write_time)
         os.replace(temporary, path)
     finally:
-        # the draft still exists only after an error, because the rename moves it
+        # The draft still exists only after an error, because the rename moves it.
         temporary.unlink(missing_ok=True)
     if durably:
         fsync_directory(path.parent)
@@ -163,13 +163,13 @@ def _swap_entries(first_path: Path, second_path: Path) -> bool:
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
-        # the C library, such as glibc before 2.28, lacks this function
+        # The C library, such as glibc before 2.28, lacks this function.
         return False
     result = renameat2(_AT_FDCWD, os.fsencode(first_path), _AT_FDCWD, os.fsencode(second_path), _RENAME_EXCHANGE)
     if result == 0:
         return True
     code = ctypes.get_errno()
-    # the kernel lacks the call, or the file system the flag; the caller then uses two renames
+    # The kernel lacks the call, or the file system the flag; the caller then uses two renames.
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(second_path))
@@ -188,7 +188,7 @@ def publish_directory(staged: Path, final: Path) -> None:
     if not os.path.lexists(final):
         os.rename(staged, final)
     elif _swap_entries(staged, final):
-        # a crash may undo an exchange that is not durable, so remove the old files only after this call
+        # A crash may undo an exchange that is not durable, so remove the old files only after this call.
         fsync_directory(final.parent)
         _discard(staged)
     else:
@@ -220,7 +220,7 @@ def recover_aside(final: Path) -> None:
 
 
 @contextmanager
-def staging(final: Path, key: str) -> Iterator[Path]:
+def open_staging(final: Path, key: str) -> Iterator[Path]:
     """Yield a locked staging directory for the artifact `final` with this `key`.
 
     The directory contains the files that an earlier run with the same key left in it. Waits while another process
@@ -232,7 +232,7 @@ def staging(final: Path, key: str) -> Iterator[Path]:
     refuse_link(area)
     with convert_disk_errors(final), _lock_file(final) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # hold the lock, because its last holder may be between the two renames of a replacement
+        # Hold the lock, because its last holder may be between the two renames of a replacement.
         recover_aside(final)
         directory = area / f"{final.name}-{key[:16]}"
         lock_text = lock.read()
@@ -281,9 +281,9 @@ def remove_directory(final: Path, first_name: str) -> None:
 def sweep(finals: Iterable[Path]) -> None:
     """Remove the files of killed runs next to finished artifacts: staging under any key, and directories set aside.
 
-    For artifacts that were just found current, whose staging will not be opened again. A process may be killed between
-    the rename that publishes and the removal of the staging directory. Directories that another process is building are
-    skipped.
+    Call this only for artifacts that were just found current, because their staging will not be opened again. A process
+    may be killed between the rename that publishes and the removal of the staging directory. Directories that another
+    process is building are skipped.
     """
     by_parent: dict[Path, dict[str, Path]] = {}
     for final in finals:
@@ -294,7 +294,9 @@ def sweep(finals: Iterable[Path]) -> None:
             if _has_leftovers(final):
                 _sweep_one(final)
             continue
-        leftover_names = {_final_name(staged_directory) for staged_directory in _list_staged(parent / STAGING, names)}
+        leftover_names = {
+            _find_final_name(staged_directory) for staged_directory in _list_staged(parent / STAGING, names)
+        }
         leftover_names |= {
             name for entry in parent.glob(f"{_ASIDE}*") if (name := entry.name.removeprefix(_ASIDE)) in names
         }
@@ -310,7 +312,7 @@ def _has_leftovers(final: Path) -> bool:
         with open(_lock_path(final), "rb", opener=open_own_file) as lock:
             return bool(_find_staging(final, lock.read()))
     except FileNotFoundError:
-        # without a lock file, the staging is found only by listing
+        # Without a lock file, the staging is found only by listing.
         return bool(_list_staged(final.parent / STAGING, {final.name}))
 
 
@@ -345,13 +347,13 @@ def _find_staging(final: Path, lock_content: bytes) -> list[Path]:
     area = final.parent / STAGING
     if not lock_content:  # the file was truncated, or written by a version that left it empty
         return _list_staged(area, {final.name})
-    # the named directories are removed, so names in a damaged or forged file must not match other paths
+    # The named directories are removed, so names in a damaged or forged file must not match other paths.
     of_this = re.compile(re.escape(final.name) + "-[^/]{16}")
     candidates = [area / name for name in lock_content.decode(errors="replace").split() if of_this.fullmatch(name)]
     return [path for path in candidates if path.is_dir() and not path.is_symlink()]
 
 
-def _final_name(staged: Path) -> str:
+def _find_final_name(staged: Path) -> str:
     return staged.name[:-17]  # without the `-` and the 16 digits of the key
 
 

@@ -51,16 +51,16 @@ _CLAIM = "publishing.json"
 
 
 def find_object_defect(record: FileRecord, info: ObjectInfo | None, *, certain: bool = False) -> str:
-    """Return the defect of the object `info` of a file, or "".
+    """Return the defect of the object `info` of a file; `""` if it has none.
 
     With `certain`, an object whose digest is unknown to the store counts as a defect.
     """
     if info is None:
         return f"{record.path}: missing"
     if info.bytes != record.bytes:
-        return record.size_defect(info.bytes)
+        return record.describe_size_defect(info.bytes)
     if info.sha256 is not None and info.sha256 != record.sha256:
-        return record.digest_defect(info.sha256)
+        return record.describe_digest_defect(info.sha256)
     return f"{record.path}: digest unknown" if certain and info.sha256 is None else ""
 
 
@@ -78,17 +78,17 @@ class PresentReceipt:
     def is_base_of(self, key: str) -> bool:
         """Return whether a staged object belongs to a replacement of exactly this receipt."""
         area = key.partition(f"/{STAGING}/")[2].partition("/")[0]
-        return area.endswith(f"-{_base_receipt_id(self)}")
+        return area.endswith(f"-{_build_base_id(self)}")
 
 
-def _base_receipt_id(present: PresentReceipt | None) -> str:
+def _build_base_id(present: PresentReceipt | None) -> str:
     """Return the part of a staging area's name that identifies the receipt to be replaced."""
     return "new" if present is None else hashlib.sha256(present.version.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """One artifact in the bucket `store`; `location` is its URL, for messages."""
+    """Publication of one artifact in the bucket `store`; `location` is its URL, for messages."""
 
     store: Store
     artifact: Artifact
@@ -98,13 +98,13 @@ class Publication:
     def _claim_key(self) -> str:
         return f"{self.artifact}/{STAGING}/{_CLAIM}"
 
-    def _areas_prefix(self, receipt: Receipt) -> str:
+    def _build_areas_prefix(self, receipt: Receipt) -> str:
         """Return the prefix of all staged keys of a content. All intact objects below it belong to this content."""
         return f"{self.artifact}/{STAGING}/{receipt.content[:32]}-"
 
     def area(self, receipt: Receipt, present: PresentReceipt | None) -> str:
         """Return the staging area for the data of a content that is to replace the `present` receipt."""
-        return f"{self._areas_prefix(receipt)}{_base_receipt_id(present)}"
+        return f"{self._build_areas_prefix(receipt)}{_build_base_id(present)}"
 
     def settle(self, receipt: Receipt) -> None:
         """Copy the staged objects of this receipt's content to their final keys, and remove unreferenced objects.
@@ -116,7 +116,7 @@ class Publication:
         present_receipt = self.read_present()
         if present_receipt is None or not present_receipt.has(receipt):
             return
-        own_areas = self._areas_prefix(receipt)
+        own_areas = self._build_areas_prefix(receipt)
         # Delete other areas before the first copy, so that a paused process cannot resume copying for an older
         # receipt.
         map_all(
@@ -157,7 +157,7 @@ class Publication:
                 self.settle(present_receipt.receipt)
                 present_receipt = self.read_present()
             return present_receipt, broken if present_receipt is None else None
-        raise self.lost_race_error()
+        raise self.build_lost_race_error()
 
     def _complete_claimed(self, data: bytes) -> bool:
         """Complete the publication of another run; return False if this is impossible."""
@@ -171,7 +171,7 @@ class Publication:
         """Claim the first publication of this artifact for `receipt`, whose bytes are `data`.
 
         `broken` is the claim of a publication that cannot be completed, which is replaced. Raises IntegrityError if
-        another content was claimed or published.
+        different content was claimed or published.
         """
         key = self._claim_key
         try:
@@ -187,26 +187,26 @@ class Publication:
             present_receipt = self.read_present()
             # A run with the same content is not a rival, because both write the same bytes under the same keys.
             if claimed_content != receipt.content if present_receipt is None else not present_receipt.has(receipt):
-                raise self.lost_race_error() from error
+                raise self.build_lost_race_error() from error
         else:
             # Claims are removed after the receipt is written, so a claim that was written after the receipt is void.
             present_receipt = self.read_present()
             if present_receipt is not None and not present_receipt.has(receipt):
                 self.store.delete(key)
-                raise self.lost_race_error()
+                raise self.build_lost_race_error()
 
     def complete(self, receipt: Receipt, data: bytes) -> None:
         """Copy the claimed data to their final keys and write the receipt `data`. Safe for concurrent processes.
 
         Raises IntegrityError if the published files do not match the receipt.
         """
-        self._move(receipt, [info.key for info in self.store.list(self._areas_prefix(receipt))])
+        self._move(receipt, [info.key for info in self.store.list(self._build_areas_prefix(receipt))])
         defects = map_all(lambda record: find_object_defect(record, self.find_final(record)), receipt.files, AT_ONCE)
         defect = next(filter(None, defects), "")
         # If a receipt exists, another process has completed the claim, and the artifact may already be a later one.
         if defect and self.store.head(f"{self.artifact}/{NAME}") is None:
             raise IntegrityError(f"{self.location}: {defect}, immediately after it was written. Run the command again")
-        # this write fails if another process has completed the same claim first
+        # This write fails if another process has completed the same claim first.
         with suppress(ConflictError):
             self.store.put(f"{self.artifact}/{NAME}", data, if_absent=True)
 
@@ -220,17 +220,17 @@ class Publication:
         except ConflictError as error:
             now = self.read_present()
             if now is None or not now.has(receipt):
-                raise self.lost_race_error() from error
+                raise self.build_lost_race_error() from error
 
     def _move(self, receipt: Receipt, staged: Sequence[str]) -> list[str]:
         """Copy staged objects to their final keys; return the keys that can now be removed."""
-        areas, records = self._areas_prefix(receipt), {record.path: record for record in receipt.files}
+        areas, records = self._build_areas_prefix(receipt), {record.path: record for record in receipt.files}
 
         def move(key: str) -> str:
             base, _, name = key.removeprefix(areas).partition("/")
             final = f"{self.artifact}/{name}"
-            if base != _base_receipt_id(None):  # a first publication has no predecessor that could still be copying
-                # aborts an older replacement's unfinished multipart copy, which would overwrite this one
+            if base != _build_base_id(None):  # a first publication has no predecessor that could still be copying
+                # Abort an older replacement's unfinished multipart copy, which would overwrite this one.
                 self.store.sweep(final)
             if name not in records or not find_object_defect(
                 records[name], self.find_final(records[name]), certain=True
@@ -260,9 +260,9 @@ class Publication:
     def is_settled(self, receipt: Receipt) -> bool:
         """Return whether this receipt's data are completely copied and no objects remain to be removed."""
         staged = [info.key for info in self.store.list(f"{self.artifact}/{STAGING}/")]
-        # read the receipt only if objects are staged, which is rare
+        # Read the receipt only if objects are staged, which is rare.
         present_receipt = self.read_present() if staged else None
-        own_areas = self._areas_prefix(receipt)
+        own_areas = self._build_areas_prefix(receipt)
         remaining_keys = [
             key
             for key in staged
@@ -282,14 +282,14 @@ class Publication:
             except (ConflictError, MissingArtifactError):
                 continue
             try:
-                # keep the version, so that a conditional write replaces exactly the receipt that was read
+                # Keep the version, so that a conditional write replaces exactly the receipt that was read.
                 return PresentReceipt(info.version, parse_receipt(data, f"{self.location}/{NAME}"))
             except IntegrityError:
                 return PresentReceipt(info.version, None)
-        raise self.lost_race_error()
+        raise self.build_lost_race_error()
 
     def find_final(self, record: FileRecord) -> ObjectInfo | None:
-        """Return the object under a file's final key, whatever its bytes."""
+        """Return the object under a file's final key, regardless of its bytes; None if there is none."""
         return self.store.head(f"{self.artifact}/{record.path}")
 
     def is_kept(self, record: FileRecord, present: PresentReceipt | None) -> bool:
@@ -303,14 +303,14 @@ class Publication:
         final = self.find_final(record)
         if not find_object_defect(record, final, certain=True):
             return final
-        areas = self._areas_prefix(receipt)
+        areas = self._build_areas_prefix(receipt)
         for info in self.store.list(areas):
             if info.key.removeprefix(areas).partition("/")[2] == record.path:
-                # request the object itself, because listings may lack digests (S3's do)
+                # Request the object itself, because listings may lack digests (S3's do).
                 return self.store.head(info.key) or final
         return final
 
-    def lost_race_error(self) -> IntegrityError:
+    def build_lost_race_error(self) -> IntegrityError:
         """Return the error of a run that was not the first to publish."""
         return IntegrityError(
             f"{self.location}: another run published different data at the same time. Wait until that run has "

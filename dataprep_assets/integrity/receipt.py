@@ -86,7 +86,7 @@ class Ledger:
         """
         return replace(self, reference_documents=0, sampled_documents=0, source_bytes=0)
 
-    def balance(self, location: str) -> None:
+    def require_balance(self, location: str) -> None:
         """Raise IntegrityError unless every row is accounted for."""
         accounted = self.documents + sum(self.dropped.values())
         if self.rows_in != accounted:
@@ -101,8 +101,8 @@ class Ledger:
 
     @classmethod
     def total(cls, ledgers: Iterable["Ledger"]) -> "Ledger":
-        """Return the sum of many ledgers; the empty ledger for none."""
-        # build a list, because each field iterates over all ledgers and the caller may pass a generator
+        """Return the sum of many ledgers; an empty ledger if there are none."""
+        # Build a list, because each field iterates over all ledgers and the caller may pass a generator.
         all_ledgers = list(ledgers)
         drops: Counter[str] = Counter()
         for ledger in all_ledgers:
@@ -115,7 +115,7 @@ class Ledger:
         )
 
     def with_named_drops(self, reasons: Mapping[str, int]) -> Self:
-        """Return the ledger with the number of rows that the selection drops replaced by its counts per reason."""
+        """Return the ledger with the selection's counts per reason instead of its total number of dropped rows."""
         if not self.dropped.get(SELECTED):
             return self
         other_drops = {reason: count for reason, count in self.dropped.items() if reason != SELECTED}
@@ -157,18 +157,18 @@ class FileRecord:
     bytes: int
     sha256: str
 
-    def size_defect(self, size: int) -> str:
+    def describe_size_defect(self, size: int) -> str:
         """Return the sentence about a file with a different size, in bytes."""
         return f"{self.path}: has {count_of(size, 'byte')}, but was built with {self.bytes:,}"
 
-    def digest_defect(self, digest: str) -> str:
+    def describe_digest_defect(self, digest: str) -> str:
         """Return the sentence about a file of the right size with a different SHA-256 (hex)."""
         return f"{self.path}: changed after it was built (sha256 {digest[:12]}… instead of {self.sha256[:12]}…)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """The receipt of an artifact, see the module.
+    """Receipt of an artifact; the module docstring describes it.
 
     Attributes:
         key: Digest of inputs, configuration, tokenizer and step version.
@@ -243,16 +243,16 @@ def read_receipt(directory: Path) -> Receipt | None:
     try:
         return _read_receipt(path)
     except FileNotFoundError:
-        # reading follows a link, so a broken link also raises FileNotFoundError
+        # Reading follows a link, so a broken link also raises FileNotFoundError.
         if not os.path.islink(path):
             return None
         raise IntegrityError(f"{path}: is a broken link. Rebuild the artifact") from None
     except OSError as error:
-        # a bad sector damages only this artifact, which is rebuilt, so it must not fail the run
+        # A bad sector damages only this artifact, which is rebuilt, so it must not fail the run.
         if error.errno == errno.EIO:
             raise IntegrityError(f"{path}: cannot be read: {error.strerror}. Rebuild the artifact") from None
-        # these are the errors of `open_regular` for links and other special files, and of the kernel for sockets; any
-        # other error does not concern the receipt
+        # These are the errors of `open_regular` for links and other special files, and of the kernel for sockets; any
+        # other error does not concern the receipt.
         if error.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
             raise
         kind = "a link, a folder, a FIFO or a socket"
@@ -262,7 +262,7 @@ def read_receipt(directory: Path) -> Receipt | None:
 @cache_by_file
 def _read_receipt(path: str) -> Receipt:
     with open(path, "rb", opener=open_regular) as file:
-        # one byte above the maximum is enough to detect an oversized file
+        # One byte above the maximum is enough to detect an oversized file.
         return parse_receipt(file.read(_LARGEST + 1), path)
 
 
@@ -270,7 +270,7 @@ def parse_receipt(data: bytes, location: str) -> Receipt:
     """Return the receipt in the bytes of a file; raise IntegrityError with `location` if they are not a receipt."""
     try:
         value = parse_json(data, _LARGEST)
-        # the receipt's digest covers all other fields, including `content`
+        # The receipt's digest covers all other fields, including `content`.
         digest = value.pop("digest")
         actual, content = digest_value(value), value.pop("content")
         value["files"] = tuple(_parse_file_record(f) for f in value["files"])
@@ -287,7 +287,7 @@ def parse_receipt(data: bytes, location: str) -> Receipt:
             f"{location}: receipt schema {receipt.schema_version} is not supported; this version reads "
             f"{SCHEMA_VERSION}. Use the version of dataprep-assets that wrote the receipt, or rebuild the artifact"
         )
-    # compare the content first for a more specific message, because the digest also changes with the file list
+    # Compare the content first for a more specific message, because the digest also changes with the file list.
     if receipt.content != content:
         raise IntegrityError(
             f"{location}: the receipt's file list was changed (content {receipt.content} instead of {content}). "
@@ -302,7 +302,7 @@ def parse_receipt(data: bytes, location: str) -> Receipt:
 
 
 def _require_types(receipt: Receipt) -> None:
-    """Raise TypeError unless the fields have their types, because readers use them without further checks.
+    """Raise TypeError unless every field has its declared type, because readers do not check the types again.
 
     The checks are manual, because receipts are also read in trainers' environments, where pydantic may be missing.
     """
@@ -322,7 +322,7 @@ def _require_types(receipt: Receipt) -> None:
     if ledger is not None:
         values = {field.name: getattr(ledger, field.name) for field in fields(ledger)}
         objects["ledger.dropped"] = drops = values.pop("dropped")
-        # an empty stream has no range of ids
+        # An empty stream has no range of ids.
         values = {
             name: value for name, value in values.items() if value is not None or name not in ("min_id", "max_id")
         }
@@ -353,44 +353,44 @@ def find_damage(directory: Path, receipt: Receipt, verification: Verification = 
     a defect, because readers would take it for part of the artifact. So are special files and files of other owners.
     """
     defects, statuses = [], _list_contents(directory)
-    # accept no other owners, because they could change a file after it was verified
+    # Accept no other owners, because they could change a file after it was verified.
     owners = {statuses.pop("").st_uid, os.geteuid(), 0}
     folders = {str(parent) for record in receipt.files for parent in PurePosixPath(record.path).parents}
     for record in receipt.files:
         status = statuses.pop(record.path, None)
         if status is None:
             defects.append(f"{record.path}: missing")
-        elif reason := _unexpected_reason(status, owners):
+        elif reason := _explain_unexpected_entry(status, owners):
             defects.append(f"{record.path}: {reason}")
         elif status.st_size != record.bytes:
-            defects.append(record.size_defect(status.st_size))
-        elif verification == "full" and (defect := _digest_defect(directory, record)):
+            defects.append(record.describe_size_defect(status.st_size))
+        elif verification == "full" and (defect := _find_digest_defect(directory, record)):
             defects.append(defect)
     # The remaining entries are unlisted. Only the receipt itself and folders above listed files are allowed.
     for name, status in sorted(statuses.items()):
         is_folder = stat.S_ISDIR(status.st_mode)
-        reason = _unexpected_reason(status, owners, is_folder=is_folder and name != NAME)
+        reason = _explain_unexpected_entry(status, owners, is_folder=is_folder and name != NAME)
         if reason or (name != NAME and not (is_folder and name in folders)):
             defects.append(f"{name}: {reason or ('a folder that is ' if is_folder else '') + 'not in the receipt'}")
     return defects
 
 
-def _digest_defect(directory: Path, record: FileRecord) -> str:
-    """Return the defect of a file's bytes, or that a bad part of the disk cannot be read; empty if it is intact."""
+def _find_digest_defect(directory: Path, record: FileRecord) -> str:
+    """Return the defect of a file's bytes, such as a read error of the disk; "" if the file is intact."""
     try:
         digest = sha256_file(directory / record.path, opener=open_regular)
     except OSError as error:
         if error.errno != errno.EIO:
             raise
         return f"{record.path}: cannot be read: {error.strerror}"
-    return "" if digest == record.sha256 else record.digest_defect(digest)
+    return "" if digest == record.sha256 else record.describe_digest_defect(digest)
 
 
 _KINDS = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 
 
-def _unexpected_reason(status: os.stat_result, owners: Set[int], *, is_folder: bool = False) -> str:
-    """Return the reason why an entry is not a file (or folder) of the artifact's own; empty if it is."""
+def _explain_unexpected_entry(status: os.stat_result, owners: Set[int], *, is_folder: bool = False) -> str:
+    """Return why an entry is not a regular file (or folder) of one of the `owners`; "" if it is."""
     kind = stat.S_IFMT(status.st_mode)
     if kind != (stat.S_IFDIR if is_folder else stat.S_IFREG):
         return f"is {_KINDS.get(kind, 'a device')}, not a regular file, and was not read. Rebuild the artifact"
@@ -400,7 +400,7 @@ def _unexpected_reason(status: os.stat_result, owners: Set[int], *, is_folder: b
 
 
 def _list_contents(directory: Path) -> dict[str, os.stat_result]:
-    """Return the status of everything below a directory, and of itself as the empty path. Links are not followed."""
+    """Return path → status of all entries below a directory and, as "", of the directory. Links are not followed."""
     statuses, remaining = {"": os.stat(directory)}, [""]
     while remaining:
         folder = remaining.pop()
@@ -427,6 +427,6 @@ def read_versions(
     return version_by_name
 
 
-def current_time() -> str:
+def format_current_time() -> str:
     """Return the current time as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -51,7 +51,7 @@ class OverlayArtifacts(ArtifactStore):
         return LocalArtifacts(self.root)
 
     def _find_holder(self, artifact: Artifact) -> ArtifactStore:
-        # checked at each call, because an artifact that is built in the scratch folder hides the one below
+        # Check at each call, because an artifact that is built in the scratch folder hides the one below.
         return self._scratch if os.path.exists(f"{self.directory(artifact)}/{NAME}") else self.below
 
     def _open_holder(self, artifact: Artifact) -> ArtifactStore:
@@ -163,7 +163,7 @@ def _open_area(dataset: Path) -> Iterator[Path]:
     area.parent.mkdir(parents=True, exist_ok=True)
     refuse_link(area)
     area.mkdir(mode=0o700, exist_ok=True)
-    # the file is private whatever the umask, because it may belong to a sensitive dataset
+    # The file is private regardless of the umask, because it may belong to a sensitive dataset.
     with open(area / _LOCK, "ab", opener=lambda path, flags: open_own_file(path, flags, 0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield area

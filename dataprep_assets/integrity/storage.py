@@ -2,7 +2,7 @@
 
 The Dagster resources (`resources/`) configure a storage. Commands whose artifacts are in a folder do not need them.
 
-Entry points: `Storage`, `local_storage`.
+Entry points: `Storage`, `find_local_storage`.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class Storage(Protocol):
         """Return the address of the store for datasets that declare none of their own."""
 
     def artifacts(self, setting: str | None = None, *, private: bool = False) -> ArtifactStore:
-        """Return the store of a dataset's artifacts: at its declared URL or folder, otherwise at `place()`.
+        """Return the store of a dataset's artifacts: at the URL or folder `setting`, otherwise at `address()`.
 
         With `private`, only their owner can read local copies of a bucket's files.
         """
@@ -68,18 +68,18 @@ def open_artifacts(place: StoreAddress, cache: Path, cache_bytes: int | None, *,
     """
     if isinstance(place, LocalAddress):
         return LocalArtifacts(place.root)
-    return BucketArtifacts(cache / _folder_name(place), place, place.url, cache_bytes, private)
+    return BucketArtifacts(cache / _build_folder_name(place), place, place.url, cache_bytes, private)
 
 
-def _folder_name(place: StoreAddress) -> str:
+def _build_folder_name(place: StoreAddress) -> str:
     """Return a folder name that is unique to the location. The same bucket name at two endpoints is two locations."""
     identity = f"{place.url} {getattr(place, 'endpoint_url', None) or ''}"
-    # this part only makes the name readable and may be altered, because the digest makes the name unique
+    # This part only makes the name readable. It may be altered, because the digest makes the name unique.
     readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in place.url.partition("://")[2])[:60]
     return f"{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
-def local_storage(project_root: Path, environment: Mapping[str, str] = os.environ) -> LocalStorage | None:
+def find_local_storage(project_root: Path, environment: Mapping[str, str] = os.environ) -> LocalStorage | None:
     """Return the storage folder set by the environment (`resources/environment.py`); None if it sets a bucket.
 
     Relative folders are below `project_root`. Raises ConfigError with the variable if its value is not allowed.
@@ -97,17 +97,19 @@ def local_storage(project_root: Path, environment: Mapping[str, str] = os.enviro
     if kind != "local":
         return None
     return LocalStorage(
-        root=_project_path(project_root, root or DEFAULT_ROOT, "DATAPREP_ROOT"), cache=cache, cache_bytes=cache_bytes
+        root=_resolve_project_path(project_root, root or DEFAULT_ROOT, "DATAPREP_ROOT"),
+        cache=cache,
+        cache_bytes=cache_bytes,
     )
 
 
 def choose_cache(project_root: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, int | None]:
     """Return the folder for copies and builds of buckets, and the maximum size of one bucket's copies (or None)."""
-    cache = _project_path(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE, "DATAPREP_CACHE")
+    cache = _resolve_project_path(project_root, environment.get("DATAPREP_CACHE") or DEFAULT_CACHE, "DATAPREP_CACHE")
     return cache, _read_bytes_limit(environment, "DATAPREP_CACHE_BYTES")
 
 
-def _project_path(project_root: Path, path: str | Path, variable: str) -> Path:
+def _resolve_project_path(project_root: Path, path: str | Path, variable: str) -> Path:
     return project_root / expand_path(path, variable)
 
 

@@ -1,4 +1,4 @@
-"""Copies all objects from any store to any other store, and compares digests.
+"""Copying of all objects from one store to another, with a comparison of their digests.
 
 A sync can be killed at any moment and run again. Objects with the right digest at the destination are skipped, and so
 are finished pieces of a big object. Receipts are copied last, artifact by artifact, so nothing at the destination
@@ -99,17 +99,17 @@ class Sync:
 
     def plan(self) -> SyncPlan:
         """Compare the source and the destination without writing anything."""
-        self._known.update(self._recall())
+        self._known.update(self._read_journal())
         source_objects = [info for info in self.source.list(self.prefix) if self._is_wanted(info.key)]
         digests = self._read_recorded(source_objects)
         destination_objects = {info.key: info for info in self.destination.list(self.prefix)}
-        manifest = self._kept_manifest()
+        manifest = self._read_kept_manifest()
         items = [
             self._plan_item(info, digests.get(info.key), destination_objects.get(info.key), manifest)
             for info in source_objects
         ]
         return SyncPlan(
-            items=tuple(sorted(items, key=lambda item: _receipts_last(item.key))),
+            items=tuple(sorted(items, key=lambda item: _build_sort_key(item.key))),
             findings=tuple(find_irregularities(source_objects)),
             on_server=self.server is not None,
         )
@@ -131,7 +131,7 @@ class Sync:
         for item in plan.items:
             digest = item.sha256
             if item.action != "skip":
-                for receipt in outdated & _receipts_above(item.key):
+                for receipt in outdated & _list_receipts_above(item.key):
                     # Delete the receipt, so that readers do not see the artifact while it changes.
                     self.destination.delete(receipt)
                     outdated.remove(receipt)
@@ -139,7 +139,7 @@ class Sync:
                 self._write_to_journal(item, digest)
                 if progress is not None:
                     progress(item)
-            # look up skipped objects as well, because the manifest records each object's current version
+            # Look up skipped objects as well, because the manifest records each object's current version.
             info = self.destination.head(item.key)
             if info is None or info.bytes != item.bytes or (digest and info.sha256 not in (None, digest)):
                 raise IntegrityError(
@@ -153,7 +153,7 @@ class Sync:
                 "version": info.version,
             }
         self._write_manifest(plan, synced_objects)
-        # remove the journal after the manifest is written, because until then only the journal has the digests
+        # Remove the journal after the manifest is written, because until then only the journal has the digests.
         shutil.rmtree(self.work, ignore_errors=True)
         return len(plan.todo)
 
@@ -189,7 +189,7 @@ class Sync:
         elif old_info.bytes != info.bytes:
             action, reason = "replace", f"{count_of(old_info.bytes, 'byte')} at the destination"
         else:
-            # request the object itself, because listings may lack digests (S3's do)
+            # Request the object itself, because listings may lack digests (S3's do).
             source = info if sha256 else self.source.head(info.key) or info
             sha256 = sha256 or source.sha256
             target_info = self.destination.head(info.key) or old_info
@@ -200,14 +200,14 @@ class Sync:
         self, source: ObjectInfo, target_info: ObjectInfo, sha256: str | None, known_objects: Mapping[str, Any]
     ) -> tuple[Action, str | None, str]:
         """Return the action for two objects of the same size, with the digest and the reason."""
-        # an earlier sync's manifest is valid only for the versions that it recorded
+        # An earlier sync's manifest is valid only for the versions that it recorded.
         if sha256 is None and known_objects.get("source_version") == source.version:
             sha256 = known_objects.get("sha256")
         target_sha256 = target_info.sha256 or (
             known_objects.get("sha256") if known_objects.get("version") == target_info.version else None
         )
         if sha256 is None or target_sha256 is None:
-            # if both servers have a digest of the same kind, neither object needs to be read
+            # If both servers have a digest of the same kind, neither object needs to be read.
             for name in ("md5", "crc32c"):
                 source_value, target_value = getattr(source, name), getattr(target_info, name)
                 if None not in (source_value, target_value):
@@ -235,7 +235,7 @@ class Sync:
         try:
             info = self.source.download(item.key, path, sha256=item.sha256, progress=on_moved)
         except CorruptSourceError:
-            # if the object's version is not the planned one, different bytes are no damage
+            # Different bytes are not damage if the object no longer has the planned version.
             self._require_planned_item(item, self.source.head(item.key))
             raise
         self._require_planned_item(item, info)
@@ -247,7 +247,7 @@ class Sync:
     def _copy_on_server(self, item: SyncItem) -> str | None:
         assert self.server is not None
         store, source_prefix, destination_prefix = self.server
-        # check the source before the copy, because the server copies the current version, not the planned one
+        # Check the source before the copy, because the server copies the current version, not the planned one.
         source_info = self._require_planned_item(item, self.source.head(item.key))
         info = store.copy(f"{source_prefix}{item.key}", f"{destination_prefix}{item.key}")
         for name in ("sha256", "md5", "crc32c"):
@@ -261,7 +261,7 @@ class Sync:
             # Without digests from the server, only reading can show that the bytes match the receipt.
             digest = _read_digest(self.destination, replace(info, key=item.key))
             if digest != item.sha256:
-                raise self._wrong_receipt_error(item)
+                raise self._build_wrong_receipt_error(item)
         return item.sha256 or source_info.sha256
 
     def _require_planned_item(self, item: SyncItem, info: ObjectInfo | None) -> ObjectInfo:
@@ -273,8 +273,8 @@ class Sync:
         return info
 
     def _copy_in_pieces(self, item: SyncItem, on_moved: Progress | None) -> str:
-        """Copy a big object in pieces. Pieces that a killed sync had uploaded are read again, but not uploaded."""
-        # include the version in the name, so that pieces of different versions are never composed
+        """Copy a big object in pieces. Pieces that a killed sync uploaded are read again, but not uploaded again."""
+        # Include the version in the name, so that pieces of different versions are never composed.
         area = f"{PIECES}{hashlib.sha256(f'{item.key} {item.version}'.encode()).hexdigest()[:32]}/"
         total_digest, pieces, path = hashlib.sha256(), [], self.work / "piece"
         for number, start in enumerate(range(0, item.bytes, self.piece_bytes)):
@@ -297,16 +297,16 @@ class Sync:
             pieces.append(key)
         path.unlink()
         if item.sha256 is not None and total_digest.hexdigest() != item.sha256:
-            raise self._wrong_receipt_error(item)
+            raise self._build_wrong_receipt_error(item)
         self.destination.compose(pieces, item.key, sha256=total_digest.hexdigest())
         for key in pieces:
             self.destination.delete(key)
         return total_digest.hexdigest()
 
-    def _wrong_receipt_error(self, item: SyncItem) -> IntegrityError:
+    def _build_wrong_receipt_error(self, item: SyncItem) -> IntegrityError:
         return IntegrityError(f"{self.source.url}/{item.key}: does not match its receipt. Rebuild the artifact")
 
-    def _kept_manifest(self) -> dict[str, dict[str, Any]]:
+    def _read_kept_manifest(self) -> dict[str, dict[str, Any]]:
         """Return the entries of an earlier sync's manifest. Damaged entries are omitted."""
         try:
             if self.destination.head(MANIFEST) is None:
@@ -321,8 +321,8 @@ class Sync:
         }
 
     def _write_manifest(self, plan: SyncPlan, done_objects: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write a manifest of all objects that this and earlier syncs copied, so that syncs of parts add up."""
-        old_entries = {key: value for key, value in self._kept_manifest().items() if key not in done_objects}
+        """Write a manifest of all objects that this sync and earlier ones copied, so that partial syncs add up."""
+        old_entries = {key: value for key, value in self._read_kept_manifest().items() if key not in done_objects}
         value = {
             "schema_version": 1,
             "source": self.source.url,
@@ -341,7 +341,7 @@ class Sync:
             with open(self._journal_path, "a", opener=open_own_file) as file:
                 file.write(json.dumps([item.key, item.version, sha256]) + "\n")
 
-    def _recall(self) -> Iterator[tuple[tuple[str, str], str]]:
+    def _read_journal(self) -> Iterator[tuple[tuple[str, str], str]]:
         try:
             lines = self._journal_path.read_text().splitlines()
         except OSError:
@@ -379,11 +379,11 @@ def find_irregularities(objects: Sequence[ObjectInfo]) -> Iterator[str]:
             elif size != usual:
                 yield f"{name}: has {count_of(size, 'byte')}, but most other shards have {usual}"
         if split == "train":
-            yield from _odd_ids(folder, sizes, ids.get(folder, {}))
+            yield from _find_odd_ids(folder, sizes, ids.get(folder, {}))
 
 
-def _odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> Iterator[str]:
-    """Yield a sentence for each file of sample ids that does not fit its shard, or has none."""
+def _find_odd_ids(folder: str, shards: Mapping[int, int], ids: Mapping[int, int]) -> Iterator[str]:
+    """Yield a sentence for each file of sample ids that is missing, has no shard, or does not fit its shard."""
     lengths = set()
     for index, size in sorted(shards.items()):
         name = f"{folder}sample_ids_{index:06d}.bin"
@@ -408,12 +408,12 @@ def _is_receipt(key: str) -> bool:
     return key.rpartition("/")[2] == NAME
 
 
-def _receipts_above(key: str) -> set[str]:
+def _list_receipts_above(key: str) -> set[str]:
     """Return the keys of the receipts that could list this object."""
     return {str(folder / NAME) for folder in PurePosixPath(key).parents}
 
 
-def _receipts_last(key: str) -> tuple[str, str]:
+def _build_sort_key(key: str) -> tuple[str, str]:
     """Return a sort key: folder by folder, with the objects below an artifact before its receipt."""
     folder, slash, name = key.rpartition("/")
     # U+10FFFF is the last code point, so this key sorts after all file names of the folder

@@ -42,7 +42,7 @@ Fetch = Callable[[FileRecord, Path], None]
 
 @dataclass(frozen=True)
 class VerifiedCopies:
-    """The copies below a folder, see the module.
+    """Verified copies below a folder; the module docstring describes them.
 
     Attributes:
         root: The folder.
@@ -70,7 +70,7 @@ class VerifiedCopies:
         """
         directory, required_records = self.directory(artifact, receipt.content), list(records)
         with private_files(self.private), self._lock(directory, "filling"):
-            # write the receipt first, because a folder without one does not count as a copy and could not be evicted
+            # Write the receipt first, because a folder without one does not count as a copy and could not be evicted.
             _write_receipt(directory, receipt)
             missing = [record for record in required_records if not _is_intact(directory / record.path, record)]
             if missing:
@@ -83,7 +83,7 @@ class VerifiedCopies:
                         target.parent.mkdir(parents=True, exist_ok=True)
                         fetch(record, target)
                         _make_read_only(target)
-            # lease the copy before the lock is released, so that it cannot be evicted in between
+            # Lease the copy before the lock is released, so that it cannot be evicted in between.
             self._take_lease(directory)
             os.utime(directory / NAME)
         return directory
@@ -95,7 +95,7 @@ class VerifiedCopies:
             directory.mkdir(parents=True, exist_ok=True)
             for record in receipt.files:
                 source, target = built_path / record.path, directory / record.path
-                # files that the server joined do not exist locally
+                # Files that the server joined do not exist locally.
                 if source.is_file() and not _is_intact(target, record):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     _make_read_only(source)
@@ -106,7 +106,7 @@ class VerifiedCopies:
         for sibling in directory.parent.iterdir():
             if sibling != directory and (sibling / NAME).is_file():
                 self._evict(sibling, is_own=False)
-        # a build writes its files without reserving room, so the budget is enforced now
+        # A build writes its files without reserving room, so the budget is enforced now.
         with self.make_room(0):
             pass
 
@@ -125,21 +125,21 @@ class VerifiedCopies:
             yield
             return
         with self._lock(self.root, "room"):
-            copies = sorted(_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
+            copies = sorted(_list_copies_below(self.root / FETCHED), key=lambda copy: copy.used)
             total = sum(copy.bytes for copy in copies)
-            # evict copies that this process has handed out last
+            # Evict the copies that this process has handed out only in a second round.
             for is_own in (False, True):
                 for copy in copies:
                     if total + needed <= self.budget_bytes:
                         break
-                    # skip the copy that is being filled, and copies that the first round evicted
+                    # Skip the copy that is being filled, and copies that the first round evicted.
                     if (
                         copy.directory != filling
                         and copy.directory.exists()
                         and self._evict(copy.directory, is_own=is_own)
                     ):
                         total -= copy.bytes
-            # if nothing is to be downloaded, copies in use may exceed the budget without an error
+            # If nothing is to be downloaded, copies in use may exceed the budget without an error.
             if needed and total + needed > self.budget_bytes:
                 raise ConfigError(
                     f"{self.root}: the cache limit is {count_of(self.budget_bytes, 'byte')}, but readers use "
@@ -195,7 +195,7 @@ class VerifiedCopies:
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
                 _LEASES[directory] = descriptor
             _LEASES.move_to_end(directory)
-            # beyond the limit, release the oldest leases, except those that a handle holds
+            # Beyond the limit, release the oldest leases, except those that a handle holds.
             for old in [leased_directory for leased_directory in _LEASES if _HELD[leased_directory] <= 0][
                 : max(0, len(_LEASES) - _LEASES_KEPT)
             ]:
@@ -234,7 +234,7 @@ class _Copy:
     used: float
 
 
-def _copies_below(area: Path) -> Iterator[_Copy]:
+def _list_copies_below(area: Path) -> Iterator[_Copy]:
     for folder, folders, names in os.walk(area):
         folders[:] = [name for name in folders if name != _LOCKS]
         if NAME in names:
@@ -264,19 +264,19 @@ def _make_read_only(path: Path) -> None:
 
 
 def _is_intact(path: Path, record: FileRecord) -> bool:
-    # comparing the size is enough, because a file gets its name only after its digest was compared (`Fetch`)
+    # Comparing the size is enough, because a file gets its name only after its digest was compared (`Fetch`).
     return path.is_file() and path.stat().st_size == record.bytes
 
 
 def _write_receipt(directory: Path, receipt: Receipt) -> None:
-    """Store exactly this receipt in the directory: artifacts with the same content can differ in key and facts."""
+    """Store this receipt in the directory, because artifacts with the same content can differ in key and facts."""
     try:
         if read_receipt(directory) == receipt:
             return
     except IntegrityError:
         pass
     directory.mkdir(parents=True, exist_ok=True)
-    # use a temporary folder, because a receipt always has its final name
+    # Use a temporary folder, because a receipt always has its final name.
     with tempfile.TemporaryDirectory(dir=directory) as draft:
         receipt.write(Path(draft))
         os.replace(Path(draft, NAME), directory / NAME)

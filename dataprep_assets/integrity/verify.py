@@ -32,7 +32,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedArtifact:
-    """One artifact's verdict.
+    """Verdict on one artifact.
 
     Attributes:
         location: Path or URL.
@@ -57,7 +57,7 @@ class VerifiedArtifact:
 def verify_path(path: Path, verification: Verification = "full", *, strays: bool = False) -> Iterator[VerifiedArtifact]:
     """Yield the verdict on every artifact below a path, compared with its receipt and the receipts of its inputs.
 
-    With `strays`, folders with files that belong to no artifact follow.
+    With `strays`, then also yield the folders with files that belong to no artifact.
     """
     return _verify(_Folder(path.absolute()), verification, strays)
 
@@ -85,7 +85,7 @@ def verify_place(
 
 
 def find_dataset_place(place: StoreAddress, dataset: str) -> StoreAddress:
-    """Return the folder of a dataset at a location, to read nothing else; the location itself if there is none."""
+    """Return the location of a dataset's folder, so that only it is read; `place` itself if it has no such folder."""
     if isinstance(place, LocalAddress):
         dataset_folder = place.root / dataset
         return replace(place, root=dataset_folder) if dataset_folder.is_dir() else place
@@ -94,7 +94,7 @@ def find_dataset_place(place: StoreAddress, dataset: str) -> StoreAddress:
 
 
 def name_by_folder(folder: Sequence[str], receipt: Receipt) -> tuple[tuple[str, ...], str]:
-    """Return an artifact's name according to its folder, and the folders above it.
+    """Return the folders above an artifact, and the artifact's name according to its folder.
 
     A copy under another name is a different artifact.
 
@@ -170,7 +170,7 @@ def _find_verdict(tree: _Tree, path: PurePosixPath, receipt: Receipt, verificati
     """Return the verdict on an artifact; raise IntegrityError if its ledger does not balance."""
     missing, changed = _compare_inputs(tree, path, receipt)
     if receipt.ledger is not None:
-        receipt.ledger.balance(tree.location(path))
+        receipt.ledger.require_balance(tree.location(path))
     lost = [f"its input {name} is missing. Rebuild {name}" for name in missing]
     return VerifiedArtifact(
         location=tree.location(path),
@@ -217,7 +217,7 @@ def _find_contradictions(receipt: Receipt) -> Iterator[str]:
         name: {digest} for name, digest in receipt.recipe.get("sources", {}).items()
     }
     for name, content in _list_upstream(receipt).items():
-        # inputs are named only by partition, so different upstream artifacts may have the same name
+        # Inputs are named only by partition, so different upstream artifacts may have the same name.
         expected_digests.setdefault(name.partition("/")[2], set()).add(content)
     for name, digest in receipt.inputs.items():
         if name in expected_digests and digest not in expected_digests[name]:
@@ -260,7 +260,7 @@ def _list_upstream(receipt: Receipt) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class _Folder(_Tree):
-    """A folder.
+    """Artifacts in a folder.
 
     Paths are absolute, so that the inputs of an artifact are found even if only that artifact is verified.
     """
@@ -269,11 +269,11 @@ class _Folder(_Tree):
 
     def artifacts(self) -> Iterator[PurePosixPath]:
         for folder, folders, names in os.walk(self.root):
-            # a folder with the receipt's name is damage to report, not a location without an artifact
+            # A folder with the receipt's name is damage to report, not a location without an artifact.
             if NAME in names or NAME in folders:
                 yield PurePosixPath(folder)
             folders[:] = sorted(f for f in folders if f not in (STAGING, NAME) and not f.startswith(".aside-"))
-            # report links to folders, because `os.walk` does not follow them and would silently skip an artifact
+            # Report links to folders, because `os.walk` does not follow them and would silently skip an artifact.
             yield from (PurePosixPath(folder, f) for f in folders if os.path.islink(os.path.join(folder, f)))
 
     def strays(self) -> Iterator[PurePosixPath]:
@@ -292,7 +292,7 @@ class _Folder(_Tree):
         return str(path)
 
     def receipt(self, path: PurePosixPath) -> Receipt | None:
-        # only the root may be a link, because the user named it explicitly
+        # Only the root may be a link, because the user named it explicitly.
         if path != PurePosixPath(self.root) and Path(path).is_symlink():
             raise IntegrityError(
                 f"{path}: is a link to a folder, whose files do not belong to the artifact. Verify that folder "
@@ -311,11 +311,11 @@ class _Folder(_Tree):
 
 
 class _Bucket(_Tree):
-    """A bucket, or a prefix of one."""
+    """Artifacts in a bucket, or below a prefix of one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # list once for all artifacts; each prefix is then a slice of the sorted keys (`_list_keys_below`)
+        # List once for all artifacts; each prefix is then a slice of the sorted keys (`_list_keys_below`).
         self._objects = {info.key: info for info in store.list()}
         self._keys = sorted(self._objects)
 
@@ -347,20 +347,20 @@ class _Bucket(_Tree):
 
     def damage(self, path: PurePosixPath, receipt: Receipt, verification: Verification) -> list[str]:
         relative_path = self._list_keys_below(path)
-        # `<content>-<base>/<file>`: files of an unsettled publication are read from staging, as every reader does
+        # Files of an unsettled publication are read from its staging area (`<content>-<base>/`), as every reader does.
         area = f"{path / STAGING / receipt.content[:32]}-"
         staged = {key.removeprefix(area).partition("/")[2]: key for key in relative_path if key.startswith(area)}
 
-        def defect(record: FileRecord) -> str:
+        def find_defect(record: FileRecord) -> str:
             info = self._objects.get(staged.get(record.path, "")) or self._objects.get(str(path / record.path))
             return self._find_defect(record, info, verification)
 
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            defects = [sentence for sentence in threads.map(defect, receipt.files) if sentence]
+            defects = [sentence for sentence in threads.map(find_defect, receipt.files) if sentence]
         listed_keys = {str(path / record.path) for record in receipt.files} | {str(path / NAME)}
         for key in relative_path:
             name = PurePosixPath(key).relative_to(path)
-            # staged objects are not part of the artifact, at least not yet
+            # Staged objects are not part of the artifact, at least not yet.
             if key not in listed_keys and STAGING not in name.parts:
                 defects.append(f"{name}: not in the receipt")
         return defects
@@ -374,13 +374,13 @@ class _Bucket(_Tree):
         if info is None:
             return f"{record.path}: missing"
         if info.bytes != record.bytes:
-            return record.size_defect(info.bytes)
+            return record.describe_size_defect(info.bytes)
         if verification == "full":
             digest = hashlib.sha256()
             for block in self._store.read(info.key, version=info.version):
                 digest.update(block)
             if digest.hexdigest() != record.sha256:
-                return record.digest_defect(digest.hexdigest())
+                return record.describe_digest_defect(digest.hexdigest())
         return ""
 
     def dataset(self, path: PurePosixPath, receipt: Receipt) -> PurePosixPath | None:

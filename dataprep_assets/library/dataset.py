@@ -76,7 +76,7 @@ class OpenDataset:
         if is_whole and not blocking_mistakes and is_never_built(self.specs, self.store):
             place = self.project.declaration_of(self.name)
             mistakes = find_dataset_mistakes(self.project, self.component, place, tried=True)
-            # for sensitive data, a step's error is more useful than a remark, because it has the position
+            # For sensitive data, a step's error is more useful than a remark, because it has the position.
             sensitive = self.component.declaration.sensitive
             blocking_mistakes = [
                 mistake for mistake in mistakes if not mistake.hint and not (sensitive and mistake.of_source)
@@ -125,13 +125,16 @@ class OpenDataset:
         self.require_sound(is_whole=not part.is_limited)
         result = self.build() if not part.is_limited else self.build_part(part)
         if result.ended:
-            lines = [*self.complaints(result), *result.failed_checks]
+            lines = [*self.list_complaints(result), *result.failed_checks]
             error = ConfigError if result.ended == result.ended.MISCONFIGURED else RunFailedError
             raise error("\n".join(lines))
         return result
 
     def up_to_date(self) -> bool:
-        """Return whether a run has nothing to do: every partition is current, and Dagster (checked last) has it."""
+        """Return whether a run has nothing to do.
+
+        This is so if every partition is current and recorded in Dagster, which is checked last.
+        """
         from dataprep_assets.engine.staleness.decide import Action
         from dataprep_assets.engine.staleness.status import decide_checks, decide_dataset, find_retracted_leftovers
 
@@ -179,7 +182,7 @@ class OpenDataset:
         is_new, opening_time = not self.project.home.exists(), time.monotonic()
         with self.project.instance() as instance, private_files(self.component.declaration.sensitive):
             if is_new:
-                # only the first run creates the instance, which takes seconds
+                # Only the first run creates the instance, which takes seconds.
                 timer.exclude(time.monotonic() - opening_time)
             tags = {PART: part} if part else {}
             whole_job = definitions.resolve_job_def(job.name)
@@ -198,9 +201,9 @@ class OpenDataset:
         """
         from dataprep_assets.engine.staleness.status import decide_slots
 
-        partitioned = part.partitioned_specs(self.specs)
+        partitioned = part.list_partitioned_specs(self.specs)
         needed = find_ancestors(spec for spec in partitioned if part.includes(spec))
-        # refuse now, because a shard that needs an artifact of all shards would fail only after hours
+        # Refuse now, because a shard that needs an artifact of all shards would fail only after hours.
         for spec in self.specs:
             of_all = spec in needed and spec.partitions is None and find_ancestors([spec]) & set(partitioned)
             if of_all and decide_slots(spec, self.store, [None])[None].is_stale:
@@ -208,7 +211,7 @@ class OpenDataset:
                     f"{part}: {'/'.join(spec.path)}, which this part needs, is built from all partitions and is out "
                     f"of date. Run `dataprep run {self.name}` first"
                 )
-        # first build the artifacts that plan the partitions, because only these determine the partitions
+        # First build the artifacts that plan the partitions, because only these determine the partitions.
         first_specs = [spec for spec in find_ancestors(partitioned) if not find_ancestors([spec]) & set(partitioned)]
         no_partitions = {spec: () for spec in self.specs if spec in first_specs}
         result = self.build(only=no_partitions, listeners=listeners, part=str(part), verbose=verbose)
@@ -220,7 +223,7 @@ class OpenDataset:
             f"{self.name}: this part has no partitions, because --process-count exceeds their number. Lower it"
         )
 
-    def complaints(self, result: "RunResult") -> list[str]:
+    def list_complaints(self, result: "RunResult") -> list[str]:
         """Return a line for each failure: the artifact and the reason.
 
         For a mistake in the declaration, the line also has the location of the first key that the reason names.
@@ -228,7 +231,7 @@ class OpenDataset:
         path, lines = self.project.declaration_of(self.name), []
         for failure in result.failures:
             location, fields = failure.where, type(self.component.declaration).model_fields
-            # the key is at the beginning of the reason, or in backticks
+            # The key is at the beginning of the reason, or in backticks.
             named_keys = re.findall(r"^([a-z_.]+):|`([a-z_.]+)[`:]", failure.why) if failure.misconfigured else []
             key = next((key for pair in named_keys if (key := pair[0] or pair[1]).partition(".")[0] in fields), None)
             if key is not None:
@@ -326,7 +329,7 @@ class OpenDataset:
                 for artifact in spec.artifacts(self.store):
                     planned_partitions.setdefault(artifact.name, []).append(artifact.partition)
             except DataprepError:  # not planned yet
-                # accept any partition, because the plan does not exist yet
+                # Accept any partition, because the plan does not exist yet.
                 planned_partitions.setdefault(spec.name, []).append(requested_artifact.partition)
         if requested_artifact.name not in planned_partitions:
             raise ConfigError(

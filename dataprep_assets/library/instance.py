@@ -27,7 +27,7 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     Raises ConfigError if the folder cannot be created, or if its settings are invalid or name a database that cannot be
     opened.
     """
-    # write a run's planned materializations in one batch, because it may have many partitions
+    # Write a run's planned materializations in one batch, because it may have many partitions.
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
     logging.getLogger("dagster").setLevel(logging.ERROR)
     warnings.simplefilter("ignore", dg.BetaWarning)
@@ -46,7 +46,7 @@ def open_instance(home: Path) -> dg.DagsterInstance:
 
 def _open_configured(settings: Path) -> dg.DagsterInstance:
     try:
-        _require_own_storage_of_dagster(settings)
+        _refuse_removed_classes(settings)
         instance = dg.DagsterInstance.get()
         instance.all_asset_keys()  # the event log creates its tables at the first query
         from dataprep_assets.orchestration.runs.runs import limit_pools
@@ -59,7 +59,7 @@ def _open_configured(settings: Path) -> dg.DagsterInstance:
         line, problem = locate_yaml_error(error, settings.read_text(encoding="utf-8", errors="replace"))
         raise ConfigError(f"{settings}:{line}: invalid YAML: {problem}") from error
     except Exception as error:  # the database driver may raise any error for a damaged or unreachable database
-        # remove Dagster's list of accepted values, and the statement that SQLAlchemy sent
+        # Remove Dagster's list of accepted values, and the statement that SQLAlchemy sent.
         reason = re.split(r" Expected: | \[SQL: ", " ".join(str(error).split()))[0] or type(error).__name__
         raise ConfigError(
             f"{settings}: Dagster cannot open its instance: {reason:.300}. Correct the file, or check the database"
@@ -80,7 +80,7 @@ def convert_database_errors(home: Path) -> Iterator[None]:
         ) from error
 
 
-def _require_own_storage_of_dagster(settings: Path) -> None:
+def _refuse_removed_classes(settings: Path) -> None:
     """Raise ConfigError if the settings name classes that this package has removed."""
     settings_values = yaml.safe_load(settings.read_bytes()) if settings.exists() else None
     removed_keys = (

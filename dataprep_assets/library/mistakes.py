@@ -17,7 +17,7 @@ from dataprep_assets.engine.yaml.declared_keys import find_nearest
 from dataprep_assets.engine.yaml.mistakes import read_documents
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.execution.pool import choose_engine, require_engine, worker_count
+from dataprep_assets.execution.pool import choose_engine, choose_worker_count, require_engine
 from dataprep_assets.stores.connect import LocalAddress, S3Address, explain_missing_library
 from dataprep_assets.stores.endpoints import check_region
 
@@ -45,7 +45,7 @@ class Mistake:
 
     def __str__(self) -> str:
         location = f":{self.line}" if self.line else ""
-        # printed unchanged, because small counts are already removed
+        # Do not shorten or hide the sentence, because small counts were already removed from it.
         return f"{self.file}{location}: {self.sentence}"
 
     def to_json(self) -> dict[str, Any]:
@@ -56,12 +56,12 @@ class Mistake:
 def require_sound_environment() -> None:
     """Raise ConfigError if the locale, or a variable that controls execution, is invalid."""
     if (encoding := sys.getfilesystemencoding()) != "utf-8":
-        # refuse, because manifests contain file names, which must not depend on the machine that reads them
+        # Refuse, because manifests contain file names, which must not depend on the machine that reads them.
         raise ConfigError(
             f"LC_ALL, LC_CTYPE or LANG: file names are decoded as {encoding}, not UTF-8. Set LC_ALL=C.UTF-8, and "
             "unset PYTHONUTF8 and PYTHONCOERCECLOCALE"
         )
-    worker_count(None)
+    choose_worker_count(None)
     choose_engine(os.environ)
 
 
@@ -71,14 +71,14 @@ def find_file_mistakes(project: "OpenProject", path: Path) -> list[Mistake]:
         component = project.declarations.load(path)
         return find_dataset_mistakes(project, component, path, tried=True) if isinstance(component, Dataset) else []
     except DataprepError as error:
-        return _mistakes_of_error(str(error), path)
+        return _parse_mistakes(str(error), path)
 
 
-def _mistakes_of_error(text: str, path: Path) -> list[Mistake]:
+def _parse_mistakes(text: str, path: Path) -> list[Mistake]:
     """Return a mistake per line of a loading error. A line usually begins with its location."""
     mistakes: list[Mistake] = []
     for line in text.splitlines():
-        # the path's pattern allows spaces, because an absolute path may contain some
+        # The path's pattern allows spaces, because an absolute path may contain some.
         if (place := re.match(r"(/.+?|\S+?)(?::(\d+))?: (.+)", line)) and Path(place[1]).is_file():
             number = int(place[2]) if place[2] else None
             mistakes.append(Mistake(file=Path(place[1]), line=number, sentence=place[3]))
@@ -100,22 +100,22 @@ def find_dataset_mistakes(
     """
     remarks = (
         *component.remarks(),
-        *_input_remarks(project, component),
-        *_engine_remarks(component),
-        *_storage_remarks(project, component),
-        *_pending_remarks(project, component),
-        *(component.trial_remarks() if tried else ()),
+        *_find_input_remarks(project, component),
+        *_find_engine_remarks(component),
+        *_find_storage_remarks(project, component),
+        *_find_pending_remarks(project, component),
+        *(component.find_trial_remarks() if tried else ()),
     )
     (document, *_) = read_documents(path)
-    # leave out hints for keys with a certain mistake
+    # Leave out hints for keys with a certain mistake.
     wrong_keys = {remark.keys for remark in remarks if not remark.hint}
     privacy = load_privacy(component.declaration, component.store(project.storage))
-    # remove duplicates, e.g., a mistake found by looking for a function and again by calling it
+    # Remove duplicates, e.g., a mistake found by looking for a function and again by calling it.
     mistakes = dict.fromkeys(
         Mistake(
             file=path,
             line=document.find_line(remark.keys),
-            # a mistake quotes only the declaration, but other remarks may quote the source
+            # A mistake quotes only the declaration, but other remarks may quote the source.
             sentence=privacy.public_text(remark.sentence, f"{'.'.join(map(str, remark.keys))}: check the source")
             if remark.hint or remark.of_source
             else remark.sentence,
@@ -128,7 +128,7 @@ def find_dataset_mistakes(
     return list(mistakes)
 
 
-def _engine_remarks(component: Dataset) -> Iterator[Remark]:
+def _find_engine_remarks(component: Dataset) -> Iterator[Remark]:
     """Yield a remark if the library that runs the workers is not installed."""
     if isinstance(component.declaration, WorkersDeclaration):
         try:
@@ -137,14 +137,14 @@ def _engine_remarks(component: Dataset) -> Iterator[Remark]:
             yield Remark(keys=("run_on",), sentence=str(error))
 
 
-def _storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
+def _find_storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
     """Yield a remark if the storage folder is not writable, or the library of the store is missing."""
     storage_setting = component.declaration.storage
     place = project.open_store(storage_setting)
     if not isinstance(place, LocalAddress):
         if missing := explain_missing_library(place.url):
             yield Remark(keys=("storage",), sentence=f"{place.url}: {missing}")
-        # the only region that a storage can have, in addition to the profile's
+        # Apart from the profile's region, a storage can have only this one.
         if isinstance(place, S3Address) and (region := os.environ.get("AWS_DEFAULT_REGION")):
             try:
                 check_region(region, "AWS_DEFAULT_REGION")
@@ -157,7 +157,7 @@ def _storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Rem
     if not existing_folder.is_dir():
         yield Remark(keys=("storage",), sentence=f"{begins}must be a folder, but {existing_folder} is a file")
         return
-    # check the dataset's folders now, because a run would reach them only after hours of work on others
+    # Check the dataset's folders now, because a run would reach them only after hours of work on others.
     dataset = place.root / component.declaration.dataset
     folders = [dataset, *sorted(dataset.iterdir())] if dataset.is_dir() and os.access(dataset, os.R_OK) else [dataset]
     for folder in (existing_folder, *(folder for folder in folders if folder.is_dir())):
@@ -166,7 +166,7 @@ def _storage_remarks(project: "OpenProject", component: Dataset) -> Iterator[Rem
             return
 
 
-def _pending_remarks(project: "OpenProject", component: Dataset) -> list[Remark]:
+def _find_pending_remarks(project: "OpenProject", component: Dataset) -> list[Remark]:
     """Return remarks on declared changes that no run applies; none for a bucket, because a check must not read it."""
     if not isinstance(project.open_store(component.declaration.storage), LocalAddress):
         return []
@@ -175,19 +175,19 @@ def _pending_remarks(project: "OpenProject", component: Dataset) -> list[Remark]
     return []
 
 
-def _input_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
-    """Yield a remark for each input dataset that has a wrong kind, is built from this one, or is unknown."""
+def _find_input_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remark]:
+    """Yield a remark for each input dataset that is unknown, is of the wrong kind, or is built from this dataset."""
     names = project.names
     for source in _list_split_inputs(component):
         if source.dataset in names:
-            yield from _unknown_split_remarks(project, source)
+            yield from _find_unknown_split_remarks(project, source)
     for source in _list_inputs(component).values():
         name = source.dataset
         if name in names:
-            yield from _wrong_kind_remarks(project, source)
-            yield from _cycle_remarks(project, component, source)
+            yield from _find_wrong_kind_remarks(project, source)
+            yield from _find_cycle_remarks(project, component, source)
             for input_dataset in project.load_all([name]):
-                yield from component.remarks_on(input_dataset)
+                yield from component.find_source_remarks(input_dataset)
             continue
         nearest_name = find_nearest(name, names)
         sentence = f"`{'.'.join(source.keys)}`: unknown dataset {name}; " + (
@@ -199,7 +199,7 @@ def _input_remarks(project: "OpenProject", component: Dataset) -> Iterator[Remar
 
 
 def _list_inputs(component: Dataset) -> dict[str, DatasetInput]:
-    """Return name → one input, for each other dataset from which a dataset is built."""
+    """Return one input per other dataset from which a dataset is built, by the name of the other dataset."""
     inputs = [source for spec in component.specs for source in spec.inputs if isinstance(source, DatasetInput)]
     return {source.dataset: source for source in inputs}
 
@@ -210,7 +210,7 @@ def _list_split_inputs(component: Dataset) -> list[DatasetInput]:
     return [source for source in dict.fromkeys(inputs) if source.split is not None]
 
 
-def _unknown_split_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
+def _find_unknown_split_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
     """Yield a remark if the input dataset has no such split."""
     for dataset in project.load_all([source.dataset]):
         available_splits = [spec.split for spec in dataset.specs if spec.name == source.name and spec.split is not None]
@@ -222,7 +222,7 @@ def _unknown_split_remarks(project: "OpenProject", source: DatasetInput) -> Iter
             yield Remark(keys=source.keys, sentence=sentence)
 
 
-def _cycle_remarks(project: "OpenProject", component: Dataset, source: DatasetInput) -> Iterator[Remark]:
+def _find_cycle_remarks(project: "OpenProject", component: Dataset, source: DatasetInput) -> Iterator[Remark]:
     """Yield a remark if an input dataset is itself built from this one, directly or through other datasets."""
     own_name, visited_names, open_names = component.declaration.dataset, set[str](), [source.dataset]
     while open_names:
@@ -240,7 +240,7 @@ def _cycle_remarks(project: "OpenProject", component: Dataset, source: DatasetIn
         visited_names.add(name)
 
 
-def _wrong_kind_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
+def _find_wrong_kind_remarks(project: "OpenProject", source: DatasetInput) -> Iterator[Remark]:
     """Yield a remark if an input dataset does not build the required artifact. Skips datasets that do not load."""
     for dataset in project.load_all([source.dataset]):
         if not any(spec.name == source.name for spec in dataset.specs):

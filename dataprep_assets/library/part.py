@@ -83,7 +83,7 @@ class PartitionSelection:
 
         Raises ConfigError if no artifact has partitions within the bounds.
         """
-        partitioned = self.partitioned_specs(specs)
+        partitioned = self.list_partitioned_specs(specs)
         selected: dict[ArtifactSpec, Sequence[str]] = {}
         known_names: list[str] = []
         has_selection = False
@@ -93,7 +93,7 @@ class PartitionSelection:
             all_keys = spec.partitions.keys(store)
             known_names += [f"{all_keys[0]}...{all_keys[-1]}"] if all_keys else []
             keys_within_bounds = self._select_within_bounds(all_keys)
-            # a range belongs to one split, so other splits may have no partition in it
+            # A range belongs to one split, so other splits may have no partition in it.
             has_selection |= bool(keys_within_bounds)
             if keys := self._select_process_part(keys_within_bounds):
                 selected[spec] = keys
@@ -104,7 +104,7 @@ class PartitionSelection:
             )
         return selected
 
-    def partitioned_specs(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
+    def list_partitioned_specs(self, specs: "Sequence[ArtifactSpec]") -> "list[ArtifactSpec]":
         """Return the partitioned artifacts. Raises ConfigError if there are none, or if a split is unknown."""
         partitioned = [spec for spec in specs if spec.partitions is not None]
         dataset = specs[0].declaration.dataset
@@ -138,5 +138,5 @@ class PartitionSelection:
         if self.count is None or self.index is None:
             return partitions
         size = len(partitions)
-        # divide evenly: each partition is in exactly one part, and sizes differ by at most one
+        # Divide evenly: each partition is in exactly one part, and sizes differ by at most one.
         return partitions[size * self.index // self.count : size * (self.index + 1) // self.count]

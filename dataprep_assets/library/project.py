@@ -141,10 +141,10 @@ class OpenProject:
 
         A name that is declared twice has two files. Raises ConfigError for an unknown name.
         """
-        from dataprep_assets.project import is_shown, shipped_kind
+        from dataprep_assets.project import find_shipped_kind, is_shown
 
         if names is None:
-            return [path for path in self.declarations.paths if is_shown(shipped_kind(path.parent))]
+            return [path for path in self.declarations.paths if is_shown(find_shipped_kind(path.parent))]
         return [self.declaration_of(name) for name in names]
 
     @property
@@ -153,16 +153,16 @@ class OpenProject:
         from dataprep_assets.declarations import open_declarations
         from dataprep_assets.sources.upstream import set_provider
 
-        # set for the whole process, so the project used last provides the materializations
+        # The provider is set for the whole process, so the project that was used last provides the materializations.
         set_provider(self._read_upstream, lambda: str(self.home))
         return open_declarations(self.project)
 
     def _read_upstream(self, key: Sequence[str]) -> "Sequence[Materialization]":
         """Return the latest materializations of an asset in the instance."""
-        from dataprep_assets.orchestration.component import latest_materializations
+        from dataprep_assets.orchestration.component import read_latest_materializations
 
         with self.instance() as instance:
-            return latest_materializations(instance, key)
+            return read_latest_materializations(instance, key)
 
     def declaration_of(self, name: str) -> Path:
         """Return the `defs.yaml` of a dataset. Raises ConfigError for an unknown name."""
@@ -204,16 +204,16 @@ class OpenProject:
     @property
     def storage(self) -> "Storage":
         """Storage that the environment configures, for datasets that declare none."""
-        from dataprep_assets.integrity.storage import local_storage
+        from dataprep_assets.integrity.storage import find_local_storage
 
-        if (local := local_storage(self.root)) is not None:
+        if (local := find_local_storage(self.root)) is not None:
             return local
         from dataprep_assets.resources.environment import open_storage
 
         return open_storage(self.root)
 
     def open_store(self, url: str | None, profile: str | None = None) -> "StoreAddress":
-        """Return the store at a URL or in a folder; None returns the store of the storage."""
+        """Return the store at a URL or in a folder; None returns the store of the project's storage."""
         from dataprep_assets.stores.connect import parse_place
 
         return self.storage.address() if url is None else parse_place(url, os.environ, profile=profile)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from dataprep_assets.engine.artifact.build import build_order, find_ancestors, group_by_build
+from dataprep_assets.engine.artifact.build import find_ancestors, group_by_build, iterate_builds
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import NO_RETRACTED
 from dataprep_assets.engine.staleness.decide import CHECK_FAILED, DAMAGED, Action
@@ -26,8 +26,8 @@ from dataprep_assets.engine.staleness.status import decide_checks, decide_slots,
 from dataprep_assets.engine.staleness.step_times import RUN, Build, StepTimes, build_size_function
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.orchestration.checks import check_evaluation, log_evaluation
-from dataprep_assets.orchestration.partitions import DATASET, job_name, step_name
+from dataprep_assets.orchestration.checks import build_check_evaluation, log_evaluation
+from dataprep_assets.orchestration.partitions import DATASET, build_step_name, job_name
 from dataprep_assets.orchestration.runs.runs import POOLS, DagsterEvents, hold_run_lock_until_exit
 from dataprep_assets.orchestration.runs.step_build import StepBuild, convert_errors, raise_for_failed_checks
 from dataprep_assets.resources import StorageResource
@@ -38,7 +38,7 @@ _Event = dg.AssetMaterialization | dg.AssetCheckEvaluation
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """The result of a step.
+    """Result of a step: its built and reused partitions, and its warnings.
 
     Attributes:
         built_slots: The built partitions; `[None]` for a built artifact without partitions.
@@ -57,10 +57,10 @@ class StepResult:
 
 
 class BuildListener(Protocol):
-    """Receiver of a build's events; each call has the artifact and its partitions (empty if it has none)."""
+    """Listener for the events of a build; `partitions` is empty for an unpartitioned artifact."""
 
     def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
-        """Handle an artifact before it is built, or kept because it is `current`; may raise DataprepError."""
+        """Handle an artifact before it is built or, if `current`, kept; may raise DataprepError."""
 
     def checking(self, spec: ArtifactSpec) -> None:
         """Handle a built artifact before its checks run."""
@@ -79,37 +79,37 @@ class BuildListener(Protocol):
 
 
 class StepTimer(BuildListener):
-    """Timer of a build's steps for the next forecast; `keep` adds the times to a file.
+    """Timer of a build's steps; `keep` saves the times, from which the next run's duration is forecast.
 
     Args:
-        began: Start of the run, in seconds of `time.monotonic`.
+        start_time: Start of the run, in seconds of `time.monotonic`.
     """
 
     def __init__(self, start_time: float) -> None:
-        self._began = self._step_began = start_time
+        self._start_time = self._step_start_time = start_time
         self._steps: list[tuple[ArtifactSpec, StepResult, float]] = []
 
     def exclude(self, seconds: float) -> None:
-        """Exclude seconds before the first step, which other runs will not take."""
-        self._began += seconds
+        """Exclude setup time before the first step, because later runs do not repeat that setup."""
+        self._start_time += seconds
 
     def before(self, spec: ArtifactSpec, partitions: Sequence[str], *, current: bool) -> None:
         """Start the clock of a step."""
-        self._step_began = time.monotonic()
+        self._step_start_time = time.monotonic()
 
     def after(self, spec: ArtifactSpec, partitions: Sequence[str], result: StepResult) -> None:
-        """Store the time of a step, checks included."""
-        self._steps.append((spec, result, time.monotonic() - self._step_began))
+        """Store the duration of a step, including its checks."""
+        self._steps.append((spec, result, time.monotonic() - self._step_start_time))
 
     def keep(self, times: StepTimes, specs: Sequence[ArtifactSpec], store: ArtifactStore, *, complete: bool) -> None:
-        """Add the times of steps that built something; for a `complete` run also the time between steps."""
-        besides = time.monotonic() - self._began - sum(seconds for *_, seconds in self._steps)
+        """Save the durations of steps that built something and, for a `complete` run, the time between steps."""
+        overhead_seconds = time.monotonic() - self._start_time - sum(seconds for *_, seconds in self._steps)
         size_of, builds = build_size_function(specs, store), dict[str, list[Build]]()
         for spec, result, seconds in self._steps:
             if result.built_count and (size := size_of(spec, result.built_slots)) is not None:
                 builds.setdefault(spec.name, []).append((size, seconds))
         if builds and complete:
-            builds[RUN] = [(1.0, max(0.0, besides))]
+            builds[RUN] = [(1.0, max(0.0, overhead_seconds))]
         times.add(specs[0].declaration, builds)
 
 
@@ -139,7 +139,7 @@ def build_job(
     def job() -> None:
         outputs: dict[ArtifactSpec, Any] = {}
         for members in group_by_build(selected):
-            step = _build_step(members, specs, only or {}, listeners).alias(step_name(*members))
+            step = _build_step(members, specs, only or {}, listeners).alias(build_step_name(*members))
             # compare by identity, because artifacts that are built together share one output, which is needed once
             needs = {id(outputs[s]): outputs[s] for spec in members for s in spec.inputs if s in outputs}
             output = step(after=list(needs.values())) if needs else step()
@@ -165,7 +165,7 @@ def _build_step(
     declaration, pool = members[0].declaration, members[0].pool
 
     @dg.op(
-        name=f"make__{declaration.dataset}__{step_name(*members)}",
+        name=f"make__{declaration.dataset}__{build_step_name(*members)}",
         description=members[0].description,
         ins={"after": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
@@ -175,7 +175,7 @@ def _build_step(
         hold_run_lock_until_exit(context)
         store = declaration.store(storage)
         with private_files(declaration.sensitive), convert_errors(members[0], store):
-            for spec, partitions in build_order(members, store):
+            for spec, partitions in iterate_builds(members, store):
                 selected = partitions if spec not in only else [key for key in partitions if key in only[spec]]
                 if selected or spec.partitions is None:
                     try:
@@ -184,8 +184,8 @@ def _build_step(
                         # omit a DataprepError's message, which may be private; `convert_errors` converts the error to a
                         # dg.Failure
                         reason = error.description or "" if isinstance(error, dg.Failure) else ""
-                        for attendant in listeners:
-                            attendant.failed(spec, reason)
+                        for listener in listeners:
+                            listener.failed(spec, reason)
                         raise
         yield dg.Output(None)
 
@@ -203,10 +203,10 @@ class _JobBuild:
         partitions: Sequence[str],
         listeners: Sequence[BuildListener],
     ) -> None:
-        self._context, self._spec, self._store, self._attendants = context, spec, store, listeners
+        self._context, self._spec, self._store, self._listeners = context, spec, store, listeners
         self._partitions = partitions
         self._slots: list[str | None] = list(partitions) if spec.partitions is not None else [None]
-        self._recorded = DagsterEvents(context.instance)
+        self._dagster_events = DagsterEvents(context.instance)
         self._evaluations: list[dg.AssetCheckEvaluation] = []  # not reported yet
 
     def build_and_check(self, specs: Sequence[ArtifactSpec]) -> Iterator[_Event]:
@@ -218,12 +218,12 @@ class _JobBuild:
         try:
             yield from self._run_once()
         except (DataprepError, dg.Failure):
-            # before the inputs are rebuilt, because the verdicts are about the old inputs
+            # decide before the inputs are rebuilt, because the verdicts refer to the old inputs
             decisions = decide_checks(self._spec, self._store, self._slots)
             has_rebuilt, failed = False, {slot for slot in self._slots if decisions[slot].kind == CHECK_FAILED}
             for source in specs:
                 if source in find_ancestors([self._spec]) and source.kept:
-                    damaged = _damaged_slots(source, self._store)
+                    damaged = _find_damaged_slots(source, self._store)
                     has_rebuilt |= bool(damaged)
                     yield from self._rebuild_damaged_artifacts(source, damaged)
             if not has_rebuilt:
@@ -237,26 +237,26 @@ class _JobBuild:
                 raise
 
     def _run_once(self, failed: Set[str | None] = frozenset()) -> Iterator[_Event]:
-        spec, store, slots, listeners = self._spec, self._store, self._slots, self._attendants
+        spec, store, slots, listeners = self._spec, self._store, self._slots, self._listeners
         step_build = StepBuild(self._context, spec, store, partial(_notify_listeners, listeners))
-        decided = decide_slots(spec, store, slots, events=self._recorded)
-        # also pass slots to check to the build, which fetches the mirrored files that their checks read
-        slots_to_build = [slot for slot in slots if slot in failed or decided[slot].action is not Action.KEEP]
-        is_current = not failed and all(item.action is Action.KEEP for item in decided.values())
-        for attendant in listeners:
-            attendant.before(spec, self._partitions, current=is_current)
+        decisions = decide_slots(spec, store, slots, events=self._dagster_events)
+        # the build also needs the slots that are only checked, because it downloads the mirrored files for their checks
+        slots_to_build = [slot for slot in slots if slot in failed or decisions[slot].action is not Action.KEEP]
+        is_current = not failed and all(item.action is Action.KEEP for item in decisions.values())
+        for listener in listeners:
+            listener.before(spec, self._partitions, current=is_current)
         if slots_to_build:
             rebuilt = {
-                s for s in slots_to_build if decided[s].action is Action.BUILD and decided[s].kind == CHECK_FAILED
+                s for s in slots_to_build if decisions[s].action is Action.BUILD and decisions[s].kind == CHECK_FAILED
             }
-            reused = {slot for slot in slots_to_build if slot not in failed and decided[slot].action is Action.CHECK}
+            reused = {slot for slot in slots_to_build if slot not in failed and decisions[slot].action is Action.CHECK}
             yield from step_build.build(slots_to_build, rebuild=rebuilt | failed, warned_slots=reused)
         else:
             # another machine may have built the plan, so this machine's instance may not have its partitions
             step_build.register_plans()
         if not is_current:
-            for attendant in listeners:
-                attendant.checking(spec)
+            for listener in listeners:
+                listener.checking(spec)
             self._evaluations = step_build.evaluate_checks(slots)
         result = StepResult(
             built_slots=step_build.built_slots,
@@ -268,8 +268,8 @@ class _JobBuild:
         self._evaluations = []
         if is_current:
             self._context.log.info(f"{'/'.join(spec.path)}: up to date")
-        for attendant in listeners:
-            attendant.after(spec, self._partitions, result)
+        for listener in listeners:
+            listener.after(spec, self._partitions, result)
 
     def _rebuild_damaged_artifacts(self, source: ArtifactSpec, damaged: Sequence[str | None]) -> Iterator[_Event]:
         if damaged:
@@ -285,12 +285,12 @@ class _JobBuild:
 
 
 def _notify_listeners(listeners: Sequence[BuildListener], sentence: str) -> None:
-    for attendant in listeners:
-        attendant.report_line(sentence)
+    for listener in listeners:
+        listener.report_line(sentence)
 
 
-def _damaged_slots(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
-    """Return the slots of an artifact whose damage only a full verification finds."""
+def _find_damaged_slots(spec: ArtifactSpec, store: ArtifactStore) -> list[str | None]:
+    """Return the slots of an artifact with damage that verification by size misses; none if verification is full."""
     if (spec.verification or spec.declaration.verify) == "full":
         return []
     decisions = decide_slots(spec, store, spec.slots(store), verification="full")
@@ -318,7 +318,7 @@ def _build_last_step(specs: Sequence[ArtifactSpec], listeners: Sequence[BuildLis
                 context.log.info(sentence)
                 _notify_listeners(listeners, sentence)
             if removed_artifacts:
-                _judge_again(context, specs, store)
+                _reevaluate_warnings(context, specs, store)
         if not all(removed_artifacts.values()):
             raise dg.Failure(
                 f"{declaration.dataset}: another run is building obsolete artifacts that contain retracted "
@@ -329,12 +329,12 @@ def _build_last_step(specs: Sequence[ArtifactSpec], listeners: Sequence[BuildLis
     return end
 
 
-def _judge_again(context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
-    """Reevaluate the checks that warned about the removed artifacts, from stored verdicts."""
+def _reevaluate_warnings(context: dg.OpExecutionContext, specs: Sequence[ArtifactSpec], store: ArtifactStore) -> None:
+    """Evaluate the checks that warned about the removed artifacts again, using stored verdicts."""
     for spec in specs:
         previous_evaluation = DagsterEvents(context.instance).evaluations(spec).get(NO_RETRACTED)
         if previous_evaluation is None or previous_evaluation.passed or previous_evaluation.blocks or not spec.checks:
             continue
         for name, finding in spec.examine(store, []):
             if name == NO_RETRACTED:
-                log_evaluation(context, check_evaluation(spec, store, name, finding))
+                log_evaluation(context, build_check_evaluation(spec, store, name, finding))

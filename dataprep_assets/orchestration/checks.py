@@ -1,4 +1,4 @@
-"""Asset checks of an artifact's checks; converts findings to the texts and tables of the UI."""
+"""Dagster asset checks for an artifact's checks; converts findings to texts and tables for the UI."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,19 +17,19 @@ from dataprep_assets.engine.staleness.status import decide_checks
 from dataprep_assets.errors import DataprepError, count_of, raise_detached
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.metadata import render_entries, render_table, render_value
-from dataprep_assets.orchestration.partitions import Context, asset_key, partitions_of_run
+from dataprep_assets.orchestration.partitions import Context, asset_key, select_partitions
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.files import private_files, produce_privately
 
-OLDEST = "oldest_check"
+OLDEST_CHECK = "oldest_check"
 """Metadata of a result: time of the oldest verdict on the artifact's partitions (ISO 8601, UTC)."""
-LONGEST_DESCRIPTION = 1_000
+MAX_DESCRIPTION_LENGTH = 1_000
 """Maximum length of a result in characters, because a check's history shows it on one line. The table has all rows."""
 _MAX_ROWS = 50
 
 
 def build_checks(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
-    """Return the asset checks of an artifact that has checks.
+    """Build the asset checks of an artifact that has checks.
 
     They run in one step, because they read the same files. Each can also be executed separately.
     """
@@ -43,42 +43,42 @@ def build_checks(spec: ArtifactSpec) -> dg.AssetChecksDefinition:
     def checks(context: dg.AssetCheckExecutionContext, storage: StorageResource) -> Iterator[dg.AssetCheckResult]:
         selected_names = {check.name for check in context.selected_asset_check_keys}
         store = spec.declaration.store(storage)
-        for name, finding in find_in_run(spec, storage, context.run).items():
+        for name, finding in examine_in_run(spec, storage, context.run).items():
             if name in selected_names:
-                yield check_result(spec, store, name, finding)
+                yield build_check_result(spec, store, name, finding)
 
     return checks
 
 
-def find_in_run(spec: ArtifactSpec, storage: StorageResource, run: dg.DagsterRun) -> dict[str, Finding]:
-    """Return the findings of an artifact's checks in a run of assets, by check name.
+def examine_in_run(spec: ArtifactSpec, storage: StorageResource, run: dg.DagsterRun) -> dict[str, Finding]:
+    """Run an artifact's checks in a run of assets; return the findings by check name.
 
     A run that builds the artifact checks only partitions without a valid stored verdict. A run of checks only checks
     all partitions.
 
     Args:
         spec: The artifact, which has checks.
-        storage: The storage of artifacts whose declaration names none.
+        storage: The default storage, for declarations that name none.
         run: The run, which selects the partitions.
     """
     store = spec.declaration.store(storage)
     slots: Sequence[str | None] = [None]
     try:
         if spec.partitions is not None:
-            slots = partitions_of_run(run, spec.partitions.keys(store))
+            slots = select_partitions(run, spec.partitions.keys(store))
     except DataprepError as error:
         return _unreadable_findings(spec, error)
     # a run without a selection covers everything, including this artifact
-    everything = run.asset_selection is None and run.asset_check_selection is None
+    is_full_run = run.asset_selection is None and run.asset_check_selection is None
     return examine_artifact(
-        spec, store, slots, is_rebuild=not everything and asset_key(spec) not in (run.asset_selection or ())
+        spec, store, slots, is_rebuild=not is_full_run and asset_key(spec) not in (run.asset_selection or ())
     )
 
 
 def examine_artifact(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], *, is_rebuild: bool = False
 ) -> dict[str, Finding]:
-    """Return the findings of an artifact's checks by check name; store the new verdicts.
+    """Run the due checks of an artifact and store their verdicts; return all findings by check name.
 
     Args:
         spec: The artifact, which has checks.
@@ -97,12 +97,12 @@ def examine_artifact(
         if due_slots:
             with private_files(spec.declaration.sensitive):
                 store_findings(spec, store, previous_version, result, due_slots)
-        result |= _findings_after_rebuild(spec, store, slots, result)
+        result |= _explain_repeated_failures(spec, store, slots, result)
         if (oldest_time := find_oldest(spec, store)) is not None:
-            age = {OLDEST: datetime.fromtimestamp(oldest_time, UTC).isoformat(timespec="seconds")}
+            age = {OLDEST_CHECK: datetime.fromtimestamp(oldest_time, UTC).isoformat(timespec="seconds")}
             result = {name: replace(finding, facts={**finding.facts, **age}) for name, finding in result.items()}
     except DataprepError as error:
-        # keep findings from before the error
+        # keep the findings that were made before the error
         result = _unreadable_findings(spec, error) | result
     except Exception as error:
         if not spec.declaration.sensitive:
@@ -118,20 +118,20 @@ def _unreadable_findings(spec: ArtifactSpec, error: DataprepError) -> dict[str, 
 
 
 def _examine(
-    spec: ArtifactSpec, store: ArtifactStore, leftover_partitions: Sequence[str | None]
+    spec: ArtifactSpec, store: ArtifactStore, due_slots: Sequence[str | None]
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield the finding of every check; slots that are not in `leftover_partitions` use their stored verdicts."""
-    if leftover_partitions or spec.partitions is not None:
-        yield from spec.examine(store, [slot for slot in leftover_partitions if slot is not None])
+    """Yield the finding of every check; slots other than `due_slots` use their stored verdicts."""
+    if due_slots or spec.partitions is not None:
+        yield from spec.examine(store, [slot for slot in due_slots if slot is not None])
         return
     for name, finding in read_known_results(spec, store, [None])[None].findings.items():
         yield name, replace(finding, facts={"checked": "before"})
 
 
-def _findings_after_rebuild(
-    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], rebuilt_findings: Mapping[str, Finding]
+def _explain_repeated_failures(
+    spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None], findings: Mapping[str, Finding]
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield the findings that failed before and after a rebuild, with a remedy."""
+    """Yield each finding that failed both before and after a rebuild, with a remedy in its summary."""
     folders: dict[str, list[str]] = {}
     for slot, failed in decide_checks(spec, store, slots).items():
         if failed.kind == CHECK_FAILED and failed.action is Action.CHECK:
@@ -139,18 +139,20 @@ def _findings_after_rebuild(
                 folders.setdefault(name, []).append(store.location(spec.locate_artifact(store, slot)))
     for name, locations in folders.items():
         more_folders = f" and {count_of(len(locations) - 1, 'more folder')}" if len(locations) > 1 else ""
-        pending_checks = (
+        remedy = (
             "A rebuild from the same inputs would fail again. Correct the source or the declaration, or delete "
             f"{locations[0]}{more_folders} to force a rebuild"
         )
         yield (
             name,
-            replace(rebuilt_findings[name], summary=f"{rebuilt_findings[name].summary.rstrip('. ')}. {pending_checks}"),
+            replace(findings[name], summary=f"{findings[name].summary.rstrip('. ')}. {remedy}"),
         )
 
 
-def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, finding: Finding) -> dg.AssetCheckResult:
-    """Return the result of an artifact's check.
+def build_check_result(
+    spec: ArtifactSpec, store: ArtifactStore | None, name: str, finding: Finding
+) -> dg.AssetCheckResult:
+    """Convert a finding of an artifact's check to Dagster's check result.
 
     Args:
         spec: The artifact.
@@ -176,11 +178,11 @@ def check_result(spec: ArtifactSpec, store: ArtifactStore | None, name: str, fin
     )
 
 
-def check_evaluation(
+def build_check_evaluation(
     spec: ArtifactSpec, store: ArtifactStore | None, name: str, finding: Finding
 ) -> dg.AssetCheckEvaluation:
-    """Return `check_result` as an event, for checks that are evaluated outside of a check step."""
-    result = check_result(spec, store, name, finding)
+    """Convert a finding to Dagster's event, for checks that are evaluated outside a check step."""
+    result = build_check_result(spec, store, name, finding)
     return dg.AssetCheckEvaluation(
         asset_key=asset_key(spec),
         check_name=name,
@@ -199,6 +201,6 @@ def log_evaluation(context: Context, evaluation: dg.AssetCheckEvaluation) -> Non
 
 def _shorten_sentence(sentence: str) -> str:
     """Shorten a sentence to the length of a line in the check's history."""
-    if len(sentence) <= LONGEST_DESCRIPTION:
+    if len(sentence) <= MAX_DESCRIPTION_LENGTH:
         return sentence
-    return sentence[: LONGEST_DESCRIPTION - 1].rstrip(" ,") + "…"
+    return sentence[: MAX_DESCRIPTION_LENGTH - 1].rstrip(" ,") + "…"

@@ -1,4 +1,4 @@
-"""Dagster component of a declared dataset: its assets, checks, job and automation follow from its artifacts."""
+"""Dagster component of a declared dataset: its assets, checks, job and automation are derived from its artifacts."""
 
 import os
 import re
@@ -24,12 +24,12 @@ from dataprep_assets.orchestration.build import build_job
 from dataprep_assets.orchestration.checks import build_checks
 from dataprep_assets.orchestration.metadata import build_definition_metadata, build_step_result
 from dataprep_assets.orchestration.partitions import DATASET, asset_key, build_partitions_definition, job_name
-from dataprep_assets.orchestration.runs.runs import POOLS, hold_run_lock_until_exit, plan_metadata
+from dataprep_assets.orchestration.runs.runs import POOLS, build_plan_metadata, hold_run_lock_until_exit
 from dataprep_assets.orchestration.runs.step_build import StepBuild, convert_errors
 from dataprep_assets.orchestration.sensors.automation import build_automation, check_crons
 from dataprep_assets.orchestration.sensors.freshness import build_policy
-from dataprep_assets.planning.cost import SHARDS_A_RUN
-from dataprep_assets.project import SHOWN_AS, is_shown, shipped_kind
+from dataprep_assets.planning.cost import SHARDS_PER_RUN
+from dataprep_assets.project import SHOWN_AS, find_shipped_kind, is_shown
 from dataprep_assets.resources import StorageResource, io_manager
 from dataprep_assets.sources.upstream import Materialization, set_provider
 from dataprep_assets.stores.files import private_files
@@ -39,13 +39,13 @@ _PAGE = 1000
 
 def use_own_instance() -> None:
     """Read the materializations of other assets from this process's instance, unless another provider is set."""
-    set_provider(_environment_materializations, lambda: os.environ.get("DAGSTER_HOME"), by_default=True)
+    set_provider(_load_environment_materializations, lambda: os.environ.get("DAGSTER_HOME"), by_default=True)
 
 
-def _environment_materializations(key: Sequence[str]) -> list[Materialization]:
+def _load_environment_materializations(key: Sequence[str]) -> list[Materialization]:
     try:
         with dg.DagsterInstance.get() as instance:
-            return latest_materializations(instance, key)
+            return read_latest_materializations(instance, key)
     except dg.DagsterError as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
@@ -53,7 +53,7 @@ def _environment_materializations(key: Sequence[str]) -> list[Materialization]:
         ) from error
 
 
-def latest_materializations(instance: dg.DagsterInstance, key: Sequence[str]) -> list[Materialization]:
+def read_latest_materializations(instance: dg.DagsterInstance, key: Sequence[str]) -> list[Materialization]:
     """Return the latest materialization of an asset, or of each of its materialized partitions, sorted by partition."""
     asset = dg.AssetKey(list(key))
     event = instance.get_latest_materialization_event(asset)
@@ -92,7 +92,7 @@ def build_asset(
 ) -> dg.AssetsDefinition:
     """Return the asset of an artifact with its freshness policy; `tags` extend its declaration's tags."""
 
-    @dg.asset(**_asset_arguments(spec, tags), freshness_policy=freshness)
+    @dg.asset(**_build_asset_arguments(spec, tags), freshness_policy=freshness)
     def artifact(context: dg.AssetExecutionContext, storage: StorageResource) -> Any:
         hold_run_lock_until_exit(context)
         store = spec.declaration.store(storage)
@@ -115,7 +115,7 @@ def _tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
 
 
 def _describe_asset(spec: ArtifactSpec) -> str:
-    """Return the text of the asset's page; the catalog shows its first line, so it has no Markdown."""
+    """Return the description on the asset's page; its first line has no Markdown, because the catalog shows it."""
     dataset = spec.declaration.dataset
     first_line = re.sub(r"<([\w-]+)>", lambda match: match[1].upper(), spec.description.replace("`", ""))
     job = (
@@ -125,7 +125,7 @@ def _describe_asset(spec: ArtifactSpec) -> str:
     return "\n\n".join(filter(None, (first_line, spec.declaration.description, job)))
 
 
-def _asset_arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
+def _build_asset_arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of `dg.asset`."""
     declaration = spec.declaration
     arguments: dict[str, Any] = {
@@ -140,7 +140,7 @@ def _asset_arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, A
             **build_definition_metadata(spec),
             **({io_manager.STORAGE: declaration.storage} if declaration.storage else {}),
             **({io_manager.PRIVATE: True} if declaration.sensitive else {}),
-            **plan_metadata(spec),
+            **build_plan_metadata(spec),
         },
         "code_version": str(spec.version),
         "io_manager_key": io_manager.KEY,
@@ -149,7 +149,7 @@ def _asset_arguments(spec: ArtifactSpec, tags: Mapping[str, str]) -> dict[str, A
         arguments["pool"] = POOLS[spec.pool]
     if spec.partitions is not None:
         arguments["partitions_def"] = build_partitions_definition(spec.partitions)
-        arguments["backfill_policy"] = dg.BackfillPolicy.multi_run(SHARDS_A_RUN)
+        arguments["backfill_policy"] = dg.BackfillPolicy.multi_run(SHARDS_PER_RUN)
     return arguments
 
 
@@ -179,12 +179,12 @@ def build_scaffolder(template: Path) -> type[DeclarationScaffolder]:
 
 
 D = TypeVar("D", bound=DatasetDeclaration)
-# a process that Dagster starts opens no project, so read other assets from the instance of the environment
+# processes that Dagster starts open no project, so they read other assets from the environment's instance
 use_own_instance()
 
 
 class _WrittenAttributes(BaseModel):
-    """The attributes of a component as they are written in the YAML."""
+    """Attributes of a component, exactly as the YAML has them."""
 
     attributes: Any
 
@@ -198,10 +198,10 @@ def _derive_unvalidated_model(model: type[D]) -> type[D]:
     `DatasetComponent.load`, which knows the file, validates the attributes.
     """
 
-    def handed_on(value: Any, handler: Callable[[Any], Any]) -> Any:
+    def keep_unvalidated(value: Any, handler: Callable[[Any], Any]) -> Any:
         return _WrittenAttributes(attributes=value)
 
-    validators: dict[str, Any] = {"handed_on": model_validator(mode="wrap")(cast("Any", handed_on))}
+    validators: dict[str, Any] = {"keep_unvalidated": model_validator(mode="wrap")(cast("Any", keep_unvalidated))}
     return create_model(
         model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, __validators__=validators
     )
@@ -233,11 +233,11 @@ def build_dataset_definitions(dataset: Dataset) -> dg.Definitions:
 
 
 def _find_kind(dataset: Dataset) -> str | None:
-    return None if dataset.folder is None else shipped_kind(dataset.folder)
+    return None if dataset.folder is None else find_shipped_kind(dataset.folder)
 
 
 class DatasetComponent(Dataset, dg.Component):
-    """A dataset as a Dagster component: the base class of the components in `dataprep_assets.components`."""
+    """Dataset as a Dagster component; the base class of the components in `dataprep_assets.components`."""
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
@@ -254,14 +254,14 @@ class DatasetComponent(Dataset, dg.Component):
         yaml_path = Path(context.path) / "defs.yaml"
         scope = context.resolution_context.scope
         component = cls.from_attributes(
-            render_templates(raw_attributes, scope, yaml_path, cls.own_templates(raw_attributes)), yaml_path
+            render_templates(raw_attributes, scope, yaml_path, cls.list_own_templates(raw_attributes)), yaml_path
         )
         if component.declaration.automation is not None:
             check_crons(component.declaration.automation, yaml_path)
         return component
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Return the definitions that the code location shows; none for a shipped dataset that is hidden."""
+        """Return the dataset's definitions for the code location; empty for a shipped dataset that is hidden."""
         if self.declaration.sensitive:
             disable_core_dumps()  # a run that Dagster starts reads texts and keys later
         return build_dataset_definitions(self) if is_shown(_find_kind(self)) else dg.Definitions()

@@ -25,7 +25,7 @@ from dataprep_assets.orchestration.partitions import asset_key
 # artifact and partition is reported by a separate event, with the tags that Dagster would set: its code version, its
 # data version, and the event and version of each input.
 #
-# Entry points: `version_tags`, `build_step_result`.
+# Entry points: `build_version_tags`, `build_step_result`.
 
 _REPORTED_BY_BODY = "__source_asset_observation__"
 """Metadata that marks an asset as already reported by the body of its step.
@@ -35,10 +35,10 @@ metadata.
 """
 
 
-def version_tags(spec: ArtifactSpec, instance: dg.DagsterInstance) -> dict[str, str]:
+def build_version_tags(spec: ArtifactSpec, instance: dg.DagsterInstance) -> dict[str, str]:
     """Return the version tags of an artifact's materializations in one step, except the data version.
 
-    The versions of its inputs are the currently recorded ones.
+    The versions of its inputs come from their latest materializations.
     """
     tags = {"dagster/code_version": str(spec.version), "dagster/data_version_is_user_provided": "true"}
     for source in spec.inputs:
@@ -75,14 +75,14 @@ def render_value(value: ShownValue) -> dg.MetadataValue:
 
 
 def render_table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
-    """Convert rows to a table in the UI; columns are in order of first appearance, missing values are empty."""
+    """Convert rows to a table in the UI; columns keep the order of first appearance, and missing values are empty."""
     columns = list({column: None for row in rows for column in row})
     records = [dg.TableRecord({c: row.get(c, "") for c in columns}) for row in rows]
-    schema = dg.TableSchema([dg.TableColumn(c, _column_type(records, c)) for c in columns])
+    schema = dg.TableSchema([dg.TableColumn(c, _infer_column_type(records, c)) for c in columns])
     return dg.MetadataValue.table(records, schema=schema)
 
 
-def _column_type(records: Sequence[dg.TableRecord], column: str) -> str:
+def _infer_column_type(records: Sequence[dg.TableRecord], column: str) -> str:
     values = [record.data[column] for record in records]
     if all(isinstance(v, int) for v in values):
         return "int"
@@ -133,7 +133,7 @@ def render_entries(spec: ArtifactSpec, entries: Mapping[str, ShownValue]) -> dic
 
 
 def build_receipt_metadata(receipt: Receipt, location: str, reused: bool) -> dict[str, ShownValue]:
-    """Return the metadata that every materialization has.
+    """Return the metadata that all materializations have in common.
 
     Args:
         receipt: The receipt of the finished artifact.

@@ -1,6 +1,6 @@
 """The asset `datasets`: a page of the UI with all datasets of the code location, and the sensor that updates it.
 
-The out-of-date artifacts and failed checks are decided as in `dataprep status`, from the receipts and verdicts in the
+Out-of-date artifacts and failed checks are determined as in `dataprep status`, from the receipts and verdicts in the
 stores. The last build and the freshness are read from Dagster's records. Nothing is derived from events, so the page
 cannot contradict either source.
 
@@ -33,13 +33,13 @@ from dataprep_assets.stores.files import digest_value
 
 DATASETS = dg.AssetKey(["datasets"])
 SECONDS_BETWEEN_PAGES = 60
-_INLINE = 930
+_MAX_INLINE_LENGTH = 930
 """Maximum length of Markdown, in characters, that the UI shows inline; longer text needs a click."""
-_SENTENCE, _LONG_WORD = 240, 36
-_RUNS_LOOKED_AT = 300
-_SENSOR = "dagster/sensor_name"
-_ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
+_MAX_SENTENCE_LENGTH, _LONG_WORD_LENGTH = 240, 36
+_MAX_RUNS = 300
+_SENSOR_TAG = "dagster/sensor_name"
+_ENDED_STATUSES = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_MARKDOWN_CHARACTER = re.compile(r"([\\`*_\[\]<>|~])")
 
 DatasetStores = Mapping[str, tuple[Sequence[ArtifactSpec], ArtifactStore]]
 """Dataset → its artifacts and their store."""
@@ -53,11 +53,11 @@ class DatasetState:
         dataset: The dataset's name.
         state: `up to date`, `never run`, `N to build`; `unknown` if its store or source cannot be read.
         to_build: Number of artifacts that a run would build.
-        why: The reason to build the first of them, or why the state is unknown.
+        why: The reason to build the first of these artifacts, or the reason for the unknown state.
         passed: Number of checks that pass for the current artifacts, including accepted failures.
-        not_passed: The other checks: asset key and check name → the finding.
-        proven: Time of the oldest valid verdict, in seconds since 1970.
-        card: Counts of the data card.
+        not_passed: Checks that do not pass: asset key and check name → the finding.
+        oldest_verdict: Time of the oldest valid verdict, in seconds since 1970.
+        card: Counts from the data card.
         last_build: The newest run that built or checked any of its artifacts, except planning runs.
         freshness: Dagster's state of its freshness policy; None if it has no policy.
     """
@@ -68,7 +68,7 @@ class DatasetState:
     why: str = ""
     passed: int = 0
     not_passed: Mapping[tuple[dg.AssetKey, str], UnpassedCheck] = field(default_factory=dict)
-    proven: float | None = None
+    oldest_verdict: float | None = None
     card: Mapping[str, str] = field(default_factory=dict)
     last_build: dg.RunRecord | None = None
     freshness: str | None = None
@@ -103,21 +103,21 @@ def summarize_datasets(
         instance: The instance that recorded their runs.
         specs: The assets of the code location, which have the freshness policies.
     """
-    runs = instance.get_run_records(limit=_RUNS_LOOKED_AT)
-    builds = [run for run in runs if run.dagster_run.tags.get(_SENSOR) != PLANNER]
-    fresh = _evaluate_freshness(specs, instance)
+    runs = instance.get_run_records(limit=_MAX_RUNS)
+    builds = [run for run in runs if run.dagster_run.tags.get(_SENSOR_TAG) != PLANNER]
+    freshness_by_key = _evaluate_freshness(specs, instance)
     return [
-        _find_state(
+        _summarize_dataset(
             name,
             *stores[name],
             last_build=next((run for run in builds if builds_dataset(run.dagster_run, name)), None),
-            freshness=next((state for key, state in fresh.items() if key.path[0] == name), None),
+            freshness=next((state for key, state in freshness_by_key.items() if key.path[0] == name), None),
         )
         for name in sorted(stores)
     ]
 
 
-def _find_state(
+def _summarize_dataset(
     name: str,
     specs: Sequence[ArtifactSpec],
     store: ArtifactStore,
@@ -125,34 +125,36 @@ def _find_state(
     last_build: dg.RunRecord | None,
     freshness: str | None,
 ) -> DatasetState:
-    """Return the state of a dataset; `unknown` with the reason if its artifacts cannot be read."""
+    """Summarize a dataset; the state is `unknown`, with the reason, if its artifacts cannot be read."""
     privacy = load_privacy(specs[0].declaration, store)
     try:
         is_new = is_never_built(specs, store)
-        late = [] if is_new else list(find_stale(specs, store, verification="size"))
+        stale = [] if is_new else list(find_stale(specs, store, verification="size"))
         check_results = {
             (dg.AssetKey(list(spec.path)), check): result
             for spec in specs
             if not is_new
             for check, result in read_results(spec, store).items()
         }
-        proven = [] if is_new else [time for spec in specs if (time := _find_oldest_result(spec, store)) is not None]
-        card = {} if is_new else _find_cards(specs, store)
+        oldest_verdict = (
+            [] if is_new else [time for spec in specs if (time := _find_oldest_result(spec, store)) is not None]
+        )
+        card = {} if is_new else _read_card_counts(specs, store)
     except DataprepError as error:
         reason = privacy.public_error(error)
         return DatasetState(dataset=name, state="unknown", why=reason, last_build=last_build, freshness=freshness)
     return DatasetState(
         dataset=name,
-        state="never run" if is_new else f"{len(late):,} to build" if late else "up to date",
-        to_build=len(late),
-        why=privacy.public_text(str(late[0]), late[0].name) if late else "",
+        state="never run" if is_new else f"{len(stale):,} to build" if stale else "up to date",
+        to_build=len(stale),
+        why=privacy.public_text(str(stale[0]), stale[0].name) if stale else "",
         passed=sum(result is None for result in check_results.values()),
         not_passed={
             key: UnpassedCheck(result.sentence and privacy.public_text(result.sentence, "failed"), result.blocks)
             for key, result in check_results.items()
             if result is not None
         },
-        proven=min(proven, default=None),
+        oldest_verdict=min(oldest_verdict, default=None),
         card=card,
         last_build=last_build,
         freshness=freshness,
@@ -166,7 +168,7 @@ def _find_oldest_result(spec: ArtifactSpec, store: ArtifactStore) -> float | Non
         return None
 
 
-def _find_cards(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> dict[str, str]:
+def _read_card_counts(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> dict[str, str]:
     declaration = specs[0].declaration
     receipt = store.receipt(declaration.artifact(DATA_CARD))
     if receipt is None:
@@ -181,14 +183,17 @@ def _evaluate_freshness(specs: Sequence[dg.AssetSpec], instance: dg.DagsterInsta
     return {key: records[key].freshness_state.value if key in records else "UNKNOWN" for key in keys}
 
 
-# the asset and its sensor
+# Asset and sensor
 
 
-def build_overview(located: Callable[[], dg.Definitions], open_stores: Callable[[], DatasetStores]) -> dg.Definitions:
+def build_overview(
+    load_definitions: Callable[[], dg.Definitions], open_stores: Callable[[], DatasetStores]
+) -> dg.Definitions:
     """Return the asset `datasets` and its sensor.
 
     Args:
-        located: Returns the definitions of the code location; called when the page is built, like `open_stores`.
+        load_definitions: Returns the definitions of the code location; called when the page is built, like
+                `open_stores`.
         open_stores: Returns the datasets of the code location.
     """
 
@@ -201,9 +206,9 @@ def build_overview(located: Callable[[], dg.Definitions], open_stores: Callable[
         "end, and once a day. Materialize it to rebuild it now.",
     )
     def datasets(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
-        definitions = located()
+        definitions = load_definitions()
         states = summarize_datasets(open_stores(), context.instance, list(definitions.resolve_all_asset_specs()))
-        return dg.MaterializeResult(metadata=build_page(states, _broken_declarations(definitions)))
+        return dg.MaterializeResult(metadata=build_page(states, _find_broken_declarations(definitions)))
 
     @dg.sensor(
         asset_selection=[DATASETS],
@@ -212,7 +217,7 @@ def build_overview(located: Callable[[], dg.Definitions], open_stores: Callable[
         description="Rebuilds the page `datasets` when a run has ended or a dataset was declared.",
     )
     def datasets_sensor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        change = _last_change(located(), context.instance)
+        change = _digest_changes(load_definitions(), context.instance)
         if change == context.cursor:
             return dg.SkipReason("No run has ended since the page was built.")
         context.update_cursor(change)
@@ -221,15 +226,17 @@ def build_overview(located: Callable[[], dg.Definitions], open_stores: Callable[
     return dg.Definitions(assets=[datasets], sensors=[datasets_sensor])
 
 
-def _broken_declarations(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
-    """Return the assets that represent declarations that cannot be loaded (`code_location`), with the reasons."""
+def _find_broken_declarations(definitions: dg.Definitions) -> dict[dg.AssetKey, str]:
+    """Return the asset of each declaration that cannot be loaded (`code_location`), with the reason."""
     specs = [spec for spec in definitions.resolve_all_asset_specs() if spec.key.path[1:] == ["cannot_be_loaded"]]
     return {spec.key: (spec.description or "").partition("```")[2].rpartition("```")[0].strip() for spec in specs}
 
 
-def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> str:
-    """Return a digest that changes daily and with ended runs, declarations, load errors and freshness."""
-    ended_runs = instance.get_run_records(dg.RunsFilter(statuses=_ENDED), limit=10, order_by="update_timestamp")
+def _digest_changes(definitions: dg.Definitions, instance: dg.DagsterInstance) -> str:
+    """Return a digest that changes daily, and when a run ends or a declaration, load error or freshness changes."""
+    ended_runs = instance.get_run_records(
+        dg.RunsFilter(statuses=_ENDED_STATUSES), limit=10, order_by="update_timestamp"
+    )
     # ignore the run that builds the page, because it changes nothing on the page
     other_runs = [run for run in ended_runs if run.dagster_run.asset_selection != {DATASETS}]
     specs = sorted(definitions.resolve_all_asset_specs(), key=lambda spec: spec.key)
@@ -238,43 +245,43 @@ def _last_change(definitions: dg.Definitions, instance: dg.DagsterInstance) -> s
             [spec.key.to_user_string() for spec in specs],
             [[run.dagster_run.run_id, run.update_timestamp.isoformat()] for run in other_runs[:1]],
             [[key.to_user_string(), state] for key, state in sorted(_evaluate_freshness(specs, instance).items())],
-            [[key.to_user_string(), why] for key, why in sorted(_broken_declarations(definitions).items())],
-            # the page contains the date, because it shows the age of verdicts in days
+            [[key.to_user_string(), why] for key, why in sorted(_find_broken_declarations(definitions).items())],
+            # include the date, so that the page is rebuilt daily even if no run ends
             f"{datetime.now(UTC):%Y-%m-%d}",
         ]
     )
 
 
-# the page
+# Content of the page
 
 
 def build_page(states: Sequence[DatasetState], broken: Mapping[dg.AssetKey, str]) -> dict[str, dg.MetadataValue]:
     """Build the metadata of `datasets`: declarations that cannot be loaded, problems, a table, a line per dataset."""
-    sorted_states = sorted(states, key=lambda one: (not one.is_broken, one.dataset))
+    sorted_states = sorted(states, key=lambda state: (not state.is_broken, state.dataset))
     unloadable = (f"- {_format_link(key.path[0], key)}: {_fit_sentence(why)}" for key, why in sorted(broken.items()))
     entries: dict[str, ShownValue] = {}
     if broken:
         entries["cannot be loaded"] = Markdown(_shorten_lines(list(unloadable)))
     entries |= {
-        "to build": sum(one.to_build for one in sorted_states),
-        "checks failed": sum(len(one.failed_checks) for one in sorted_states),
-        "checks warned": sum(len(one.warned) for one in sorted_states),
+        "to build": sum(state.to_build for state in sorted_states),
+        "checks failed": sum(len(state.failed_checks) for state in sorted_states),
+        "checks warned": sum(len(state.warned) for state in sorted_states),
     }
-    for number, state in enumerate((one for one in sorted_states if one.is_broken), 1):
+    for number, state in enumerate((state for state in sorted_states if state.is_broken), 1):
         entries[f"needs attention {number}"] = Markdown(_shorten_lines([_format_line(state), *_list_reasons(state)]))
     entries["all datasets"] = Table(
         [
             {
                 # let a long name break at its underscores
-                "dataset": one.dataset.replace("_", "_\u200b"),
-                "state": one.state,
-                "failed": len(one.failed_checks),
-                "warned": len(one.warned),
+                "dataset": state.dataset.replace("_", "_\u200b"),
+                "state": state.state,
+                "failed": len(state.failed_checks),
+                "warned": len(state.warned),
             }
-            for one in sorted_states
+            for state in sorted_states
         ]
     )
-    entries["details"] = Markdown("\n".join(f"- {_format_line(one)}" for one in sorted_states))
+    entries["details"] = Markdown("\n".join(f"- {_format_line(state)}" for state in sorted_states))
     return {name: render_value(value) for name, value in entries.items()}
 
 
@@ -289,7 +296,7 @@ def _format_line(state: DatasetState) -> str:
         )
         parts.append(f"last build [{run.status.value.lower()} {_format_time(end_time)}](/runs/{run.run_id})")
     parts += [f"freshness {state.freshness.lower()}" if state.freshness else ""]
-    parts += [f"oldest check {_format_time(state.proven)}" if state.proven is not None else ""]
+    parts += [f"oldest check {_format_time(state.oldest_verdict)}" if state.oldest_verdict is not None else ""]
     parts += [f"{count} {name}" for name, count in state.card.items()]
     return f"**{_format_link(state.dataset, dg.AssetKey([state.dataset]))}**: {'; '.join(filter(None, parts))}"
 
@@ -305,9 +312,9 @@ def _list_reasons(state: DatasetState) -> Iterator[str]:
 
 
 def _shorten_lines(lines: Sequence[str]) -> str:
-    """Return the first lines, as many as the UI shows inline, and the number of omitted lines."""
+    """Join as many lines as the UI shows inline, and a line with the number of omitted lines."""
     count = 1
-    while count < len(lines) and len("\n".join(lines[: count + 1])) <= _INLINE:
+    while count < len(lines) and len("\n".join(lines[: count + 1])) <= _MAX_INLINE_LENGTH:
         count += 1
     last_line = [f"- and {len(lines) - count} more: `dataprep status` lists them"] if count < len(lines) else []
     return "\n".join([*lines[:count], *last_line])
@@ -321,13 +328,13 @@ def _format_link(text: str, key: dg.AssetKey, detail: str = "") -> str:
 def _fit_sentence(text: str) -> str:
     """Format the text as one line of limited length, in which long words may break at slashes."""
     line = " ".join(text.split())
-    line = line if len(line) <= _SENTENCE else f"{line[: _SENTENCE - 1]}…"
-    return _escape(" ".join(w if len(w) < _LONG_WORD else w.replace("/", "/\u200b") for w in line.split()))
+    line = line if len(line) <= _MAX_SENTENCE_LENGTH else f"{line[: _MAX_SENTENCE_LENGTH - 1]}…"
+    return _escape(" ".join(w if len(w) < _LONG_WORD_LENGTH else w.replace("/", "/\u200b") for w in line.split()))
 
 
 def _escape(text: str) -> str:
     """Escape the text, so that Markdown renders it literally."""
-    return _SPECIAL.sub(r"\\\1", text)
+    return _MARKDOWN_CHARACTER.sub(r"\\\1", text)
 
 
 def _format_time(timestamp: float) -> str:

@@ -29,7 +29,7 @@ def asset_key(spec: ArtifactSpec | DatasetInput | AssetInput) -> dg.AssetKey:
     return dg.AssetKey(list(spec.path))
 
 
-def step_name(*specs: ArtifactSpec) -> str:
+def build_step_name(*specs: ArtifactSpec) -> str:
     """Return the name of the job step that builds these artifacts."""
     return TOGETHER.join("__".join(spec.path[1:]) for spec in specs)
 
@@ -39,12 +39,12 @@ def job_name(dataset: str) -> str:
     return f"build_{dataset}"
 
 
-_GIVE_UP_SECONDS = 120.0
-_LONGEST_PAUSE_SECONDS = 4.0
+_REGISTER_TIMEOUT_SECONDS = 120.0
+_MAX_PAUSE_SECONDS = 4.0
 
 
 def register_in_order(instance: dg.DagsterInstance, name: str, names: Sequence[str]) -> None:
-    """Set the dynamic partitions of this name to exactly the `names` keys, in that order.
+    """Set the keys of the dynamic partitions `name` to exactly `names`, in that order.
 
     Dagster appends new keys to the end, but a range of partitions follows the plan's order. Therefore all keys from the
     first difference on are deleted and registered again. Their materializations are kept. Several runs may register the
@@ -53,25 +53,25 @@ def register_in_order(instance: dg.DagsterInstance, name: str, names: Sequence[s
     Raises:
         DataprepError: Other runs kept changing the keys for two minutes.
     """
-    deadline = time.monotonic() + _GIVE_UP_SECONDS
-    longest_pause = 0.05
-    while not _register(instance, name, list(names)):
+    deadline = time.monotonic() + _REGISTER_TIMEOUT_SECONDS
+    max_pause = 0.05
+    while not _register_keys(instance, name, list(names)):
         if time.monotonic() > deadline:
             raise DataprepError(
-                f"dynamic partitions {name!r}: other runs kept changing them for {_GIVE_UP_SECONDS:.0f} s. "
+                f"dynamic partitions {name!r}: other runs kept changing them for {_REGISTER_TIMEOUT_SECONDS:.0f} s. "
                 "Run this step again when they have ended"
             )
         # each run waits for a random time, because immediate retries would collide again
-        time.sleep(random.uniform(0, longest_pause))
-        longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_SECONDS)
+        time.sleep(random.uniform(0, max_pause))
+        max_pause = min(2 * max_pause, _MAX_PAUSE_SECONDS)
 
 
-def _register(instance: dg.DagsterInstance, name: str, names: list[str]) -> bool:
-    """Register the keys unless they are registered; return whether they are registered now."""
+def _register_keys(instance: dg.DagsterInstance, name: str, names: list[str]) -> bool:
+    """Register the keys if they differ from the registered keys; return whether both are equal now."""
     current_keys = list(instance.get_dynamic_partitions(name))
     if current_keys == names:
         return True
-    from sqlalchemy.exc import IntegrityError  # takes 0.1 s, so not at the top
+    from sqlalchemy.exc import IntegrityError  # imported late, because the import takes 0.1 s
 
     pairs = enumerate(zip(current_keys, names, strict=False))
     first_difference = next((i for i, (old, new) in pairs if old != new), min(len(current_keys), len(names)))
@@ -81,7 +81,7 @@ def _register(instance: dg.DagsterInstance, name: str, names: list[str]) -> bool
             instance.delete_dynamic_partition(name, key)
         if missing := names[first_difference:]:
             instance.add_dynamic_partitions(name, missing)
-    # read the keys once more, because another run may have changed them between these calls
+    # read the keys back, because another run may have changed them between these calls
     return list(instance.get_dynamic_partitions(name)) == names
 
 
@@ -89,12 +89,12 @@ def build_partitions_definition(partitions: Partitions) -> dg.PartitionsDefiniti
     """Return Dagster's definition of an artifact's partitions."""
     if partitions.dynamic is not None:
         return dg.DynamicPartitionsDefinition(name=partitions.dynamic)
-    # fixed partitions come from the declaration and need no store
+    # fixed keys come from the declaration, so no store is read
     return dg.StaticPartitionsDefinition(list(partitions.fixed_keys))
 
 
-def partitions_of_run(run: dg.DagsterRun, all_keys: Sequence[str]) -> list[str]:
-    """Return the partitions of a run out of `all_keys`: its only partition, its range, or all of them."""
+def select_partitions(run: dg.DagsterRun, all_keys: Sequence[str]) -> list[str]:
+    """Return the keys that a run selects from `all_keys`: its single partition, its range, or all keys."""
     if key := run.tags.get("dagster/partition"):
         return [key] if key in all_keys else []
     first_key, last_key = (

@@ -65,18 +65,18 @@ def _keep_order(lengths: Int64, _seed: int) -> Int64:
     return np.arange(lengths.size, dtype=np.int64)
 
 
-def _decreasing_order(lengths: Int64, _seed: int) -> Int64:
+def _sort_decreasing(lengths: Int64, _seed: int) -> Int64:
     falling = lengths.max(initial=0) - lengths
     # Use the smallest dtype, because NumPy's stable sort of 16-bit integers is a radix sort.
     return np.argsort(falling.astype(np.min_scalar_type(falling.max(initial=0))), kind="stable")
 
 
-def _shuffled_order(lengths: Int64, seed: int) -> Int64:
+def _shuffle(lengths: Int64, seed: int) -> Int64:
     # NumPy guarantees the raw stream of PCG64 forever, but not the results of Generator.permutation.
     return np.argsort(np.random.PCG64(seed).random_raw(lengths.size), kind="stable")
 
 
-def _first_fit(lengths: Int64, capacity: int) -> Int64:
+def _pack_first_fit(lengths: Int64, capacity: int) -> Int64:
     """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
     # At most one bin is half empty or more, because the items of two such bins would share one bin.
     max_bins = -(-2 * int(lengths.sum()) // capacity)
@@ -107,7 +107,7 @@ def _first_fit(lengths: Int64, capacity: int) -> Int64:
     return np.array(nodes, np.int64) - leaves
 
 
-def _first_fit_decreasing(lengths: Int64, capacity: int) -> Int64:
+def _pack_first_fit_decreasing(lengths: Int64, capacity: int) -> Int64:
     """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) never increase."""
     bins, takes = _fill_by_length(_find_equal_runs(lengths), capacity)
     return np.repeat(np.array(bins, np.int64), takes)
@@ -149,7 +149,7 @@ def _fill_by_length(runs: Iterable[tuple[int, int]], capacity: int) -> tuple[lis
     return bins, takes
 
 
-def _best_fit(lengths: Int64, capacity: int) -> Int64:
+def _pack_best_fit(lengths: Int64, capacity: int) -> Int64:
     """Return each item's bin, int64, shape ``(items,)``; ``lengths`` (1 to ``capacity``) are in placement order."""
     # Rooms of the non-empty buckets, ascending, so that the first one with enough room is the tightest fit.
     rooms: list[int] = []
@@ -204,9 +204,9 @@ class _Method:
 
 _METHODS: dict[Algorithm, _Method] = {
     "concatenative": _Method(_keep_order, assign_next_fit),
-    "first_fit": _Method(_keep_order, _first_fit),
-    "first_fit_shuffle": _Method(_shuffled_order, _first_fit),
-    "first_fit_decreasing": _Method(_decreasing_order, _first_fit_decreasing),
-    "best_fit": _Method(_keep_order, _best_fit),
-    "best_fit_decreasing": _Method(_decreasing_order, _best_fit),
+    "first_fit": _Method(_keep_order, _pack_first_fit),
+    "first_fit_shuffle": _Method(_shuffle, _pack_first_fit),
+    "first_fit_decreasing": _Method(_sort_decreasing, _pack_first_fit_decreasing),
+    "best_fit": _Method(_keep_order, _pack_best_fit),
+    "best_fit_decreasing": _Method(_sort_decreasing, _pack_best_fit),
 }

@@ -71,7 +71,7 @@ def measure_fill(bins: Bins, lengths: NDArray[Any], capacity: int) -> float:
 
 
 def group_by_bin(order: Int64, placed: Int64) -> Bins:
-    """Return the bins of items that were placed one by one: the i-th was item ``order[i]``, placed in ``placed[i]``.
+    """Return the bins of items that were placed one by one: the i-th item was ``order[i]``, in bin ``placed[i]``.
 
     Bin numbers are 0 to the last without a gap. Items of a bin keep the order in which they were placed.
     """

@@ -54,7 +54,7 @@ def find_row_defects(
     If a column is missing or misshapen, only that is reported.
     """
     columns = rows.columns() if isinstance(rows, PackedRows) else rows
-    defects = list(_shape_defects(columns, row_length))
+    defects = list(_find_shape_defects(columns, row_length))
     if defects:
         return defects
     if all(_is_sound(block, pad_id, vocab_size, pad_is_reserved) for block in _cut_batches(columns, row_length)):
@@ -73,7 +73,7 @@ def find_row_defects(
     return defects
 
 
-def _shape_defects(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[RowDefect]:
+def _find_shape_defects(columns: Mapping[str, NDArray[Any]], row_length: int) -> Iterator[RowDefect]:
     rows: int | None = None
     for name in (*COLUMNS, TARGETS):
         column = columns.get(name)
@@ -114,8 +114,8 @@ def _is_sound(columns: Mapping[str, NDArray[Any]], pad_id: int, vocab_size: int 
     real = segments != 0
     labeled = (left_segments == right_segments) & real[:, 1:]
     # A row begins with segment 1. Each position continues its segment, begins the next one, or is final padding.
-    goes_on = labeled | ((right_segments == left_segments + 1) & real[:, :-1])
-    if (segments[:, 0] != 1).any() or not (goes_on | ~real[:, 1:]).all():
+    continues = labeled | ((right_segments == left_segments + 1) & real[:, :-1])
+    if (segments[:, 0] != 1).any() or not (continues | ~real[:, 1:]).all():
         return False
     is_pad = inputs == pad_id
     if not (is_pad | real).all() or (pad_is_reserved and (is_pad & real).any()):
@@ -139,7 +139,7 @@ Check = tuple[str, Mask, str]
 """Column, mask of the wrong positions, and reason."""
 
 
-def _left_neighbors(values: NDArray[Any]) -> NDArray[Any]:
+def _get_left_neighbors(values: NDArray[Any]) -> NDArray[Any]:
     """Return each position's left neighbor, 0 at the first position."""
     return np.concatenate([np.zeros_like(values[:, :1]), values[:, :-1]], axis=1)
 
@@ -147,7 +147,7 @@ def _left_neighbors(values: NDArray[Any]) -> NDArray[Any]:
 def _check_segmentation(segments: NDArray[Any]) -> Iterator[Check]:
     name = "inputs_segmentation"
     is_first = np.arange(segments.shape[1]) == 0
-    left_neighbors = _left_neighbors(segments)
+    left_neighbors = _get_left_neighbors(segments)
     padding_only = ~segments.any(axis=1, keepdims=True)
     yield name, padding_only & is_first, "the row is all padding"
     yield name, segments < 0, "is negative"
@@ -165,12 +165,12 @@ def _check_segmentation(segments: NDArray[Any]) -> Iterator[Check]:
 def _check_positions(segments: NDArray[Any], positions: NDArray[Any]) -> Iterator[Check]:
     name = "inputs_position"
     real = segments != 0
-    begins = segments != _left_neighbors(segments)
+    begins = segments != _get_left_neighbors(segments)
     yield name, ~real & (positions != 0), "is not 0 on padding"
     yield name, real & begins & (positions != 0), "does not restart at 0 when a segment begins"
     yield (
         name,
-        real & ~begins & (positions != _left_neighbors(positions) + 1),
+        real & ~begins & (positions != _get_left_neighbors(positions) + 1),
         "is not one more than the previous position",
     )
 

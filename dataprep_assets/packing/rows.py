@@ -52,7 +52,7 @@ class PackedRows:
         return int(self.inputs.shape[0])
 
     def columns(self) -> dict[str, Int32]:
-        """Return name → array, in the order of `COLUMNS`, then `TARGETS` if it is stored."""
+        """Return a mapping from names to arrays, in the order of `COLUMNS`, followed by `TARGETS` if it is stored."""
         arrays: dict[str, Int32] = {name: getattr(self, name) for name in COLUMNS}
         return arrays if self.targets is None else {**arrays, TARGETS: self.targets}
 

@@ -81,7 +81,7 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
     """
     headers, bodies = _check_limits(header_lengths, body_lengths)
     _refuse(headers, bodies, rule)
-    room = _first_chunk_room(headers, rule)
+    room = _compute_first_chunk_room(headers, rule)
     excess = np.maximum(bodies - room, 0)
     if rule.rule == "truncate":
         later_chunks, dropped_tokens = np.zeros_like(bodies), excess
@@ -94,7 +94,7 @@ def split_documents(header_lengths: NDArray[Any], body_lengths: NDArray[Any], ru
     # Position at which a chunk ends if the body continues: all chunks except a document's last have the maximum
     # length.
     full = room[documents] + ordinal * _compute_stride(room, rule)[documents]
-    starts = np.where(ordinal == 0, 0, full - _later_chunk_room(room, rule)[documents])
+    starts = np.where(ordinal == 0, 0, full - _compute_later_chunk_room(room, rule)[documents])
     stops = np.minimum(full, bodies[documents])
     with_header = (ordinal == 0) | (rule.rule == "repeat_header")
     return Chunks(
@@ -114,41 +114,41 @@ def find_without_room(header_lengths: NDArray[Any], body_lengths: NDArray[Any], 
     rejected if their room next to the header is at most the overlap, because no chunk would then reach beyond the
     previous one.
     """
-    return _indexes_without_room(*_check_limits(header_lengths, body_lengths), rule)
+    return _find_indexes_without_room(*_check_limits(header_lengths, body_lengths), rule)
 
 
-def _indexes_without_room(headers: Int64, bodies: Int64, rule: SplitRule) -> Int64:
-    room = _first_chunk_room(headers, rule)
+def _find_indexes_without_room(headers: Int64, bodies: Int64, rule: SplitRule) -> Int64:
+    room = _compute_first_chunk_room(headers, rule)
     # A room of 0 is never above the overlap, so this includes headers that fill their row.
     return np.flatnonzero((bodies > room) & (room <= rule.overlap))
 
 
 def _refuse(headers: Int64, bodies: Int64, rule: SplitRule) -> None:
-    wrong_indexes = _indexes_without_room(headers, bodies, rule)
+    wrong_indexes = _find_indexes_without_room(headers, bodies, rule)
     if wrong_indexes.size:
         document = int(wrong_indexes[0])
         raise FormatError(
             f"document {document} (and {wrong_indexes.size - 1} more): a header of "
             f"{count_of(headers[document], 'token')} in rows of {rule.row_length} leaves room for "
-            f"{_first_chunk_room(headers, rule)[document]} of its {count_of(bodies[document], 'body token')}, with an "
-            f"overlap of {rule.overlap}. Shorten the header, "
+            f"{_compute_first_chunk_room(headers, rule)[document]} of its "
+            f"{count_of(bodies[document], 'body token')}, with an overlap of {rule.overlap}. Shorten the header, "
             "lengthen the rows, or drop the document"
         )
 
 
-def _first_chunk_room(headers: Int64, rule: SplitRule) -> Int64:
+def _compute_first_chunk_room(headers: Int64, rule: SplitRule) -> Int64:
     """Return the body tokens of each document's first chunk."""
     return np.maximum(rule.row_length - headers, 0)
 
 
-def _later_chunk_room(room: Int64, rule: SplitRule) -> Int64:
+def _compute_later_chunk_room(room: Int64, rule: SplitRule) -> Int64:
     """Return the body tokens of each chunk after the first."""
     return np.full_like(room, rule.row_length) if rule.rule == "header_once" else room
 
 
 def _compute_stride(room: Int64, rule: SplitRule) -> Int64:
     """Return the new body tokens of each chunk after the first; at least 1, even if there is no such chunk."""
-    return np.maximum(_later_chunk_room(room, rule) - rule.overlap, 1)
+    return np.maximum(_compute_later_chunk_room(room, rule) - rule.overlap, 1)
 
 
 def _check_limits(header_lengths: NDArray[Any], body_lengths: NDArray[Any]) -> tuple[Int64, Int64]:

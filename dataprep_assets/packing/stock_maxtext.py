@@ -62,7 +62,7 @@ class StockRule:
         return frozenset({self.fill_id, *bos})
 
     def labels(self, rows: list[NDArray[Any]]) -> StockLabels:
-        """Return the batch of these rows, each integers of shape ``(values,)``, without packing."""
+        """Return the batch of these rows without packing; each row is an array of integers of shape ``(values,)``."""
         shape = (len(rows), self.row_length)
         inputs, targets = np.full(shape, self.fill_id, np.int32), np.full(shape, self.fill_id, np.int32)
         is_label = np.zeros(shape, np.bool_)

@@ -1,13 +1,13 @@
-"""The arithmetic of a training blend: the files, or rows of files, of each shard, and the shards of each share.
+"""Arithmetic of a training blend: the files, or rows of files, of each shard, and the number of shards per dataset.
 
 These are pure functions over sizes, weights and counts. Files are assigned to shards by size (largest first, to the
 least loaded shard). Ties are broken as in Nemotron's `create_size_balanced_assignments`, so a plan built here groups
-files as Nemotron does. If there are fewer files than shards, files are cut by rows, each into at least one shard,
-however uneven the files are.
+files as Nemotron does. If there are fewer files than shards, files are cut by rows. Each file then has at least one
+shard, even if the file sizes differ widely.
 
-Entry points: `assign_by_size`, `shares_by_size`, `sampled_shards`, `split_shards`; `requested_shares`,
-`source_outlooks`, `shard_weights`, `shards_for_shares`, `measure_drift`; for records that are read as often as they are
-listed, `record_repeats` and `record_shares`.
+Entry points: `assign_by_size`, `divide_shards_by_size`, `sample_shards`, `split_shards`; `normalize_weights`,
+`compute_outlooks`, `divide_share`, `choose_whole_shards`, `measure_drift`; for records that are read once per listing,
+`compute_repeats` and `compute_record_shares`.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ from dataprep_assets.planning.manifest import natural_key
 SPLITS = ("train", "valid", "test")
 """Keys of a per-split `blend.json`, in order."""
 MAX_REPEATS = 100
-"""Maximum number of times that a dataset's records may be listed; a larger weight is a mistake."""
+"""Maximum number of times that a dataset's records may be listed; more repeats are probably a mistake."""
 
 
 def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[int]]:
-    """Return the indices of each shard's files; `files` are `(path, bytes)`, at least as many as `shards`.
+    """Return, per shard, the indices of its files; `files` are `(path, bytes)`, at least as many as `shards`.
 
     Files are sorted by size descending, then path ascending. Each is assigned to the shard with the fewest bytes (the
     lowest number among equals), or round robin if no file has a size. The files of a shard are in the natural order of
@@ -51,11 +51,11 @@ def assign_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[list[i
     return [sorted(group, key=lambda i: natural_key(files[i][0])) for group in groups]
 
 
-def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
+def divide_shards_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
     """Return the number of shards per file: at least one each, `shards` in total, the rest in proportion to size.
 
-    Each further shard is given to the file whose shards are currently largest. Ties are broken by the fewest shards,
-    then by the first path. So files without a known size get the same number.
+    Each further shard is given to the file whose shards are currently largest. Ties go to the file with the fewest
+    shards, then to the first path. Therefore files of unknown size get equal numbers of shards.
 
     Raises ConfigError for more files than shards, or no files.
     """
@@ -65,7 +65,7 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
             "one file"
         )
     shares = [1] * len(files)
-    # Use exact fractions, because rounding could separate equal shares, or make different ones equal.
+    # Use exact fractions, because rounding could make equal sizes differ, or different sizes equal.
     heap = [(Fraction(-size), 1, path, index) for index, (path, size) in enumerate(files)]
     heapq.heapify(heap)
     for _ in range(shards - len(files)):
@@ -75,13 +75,13 @@ def shares_by_size(files: Sequence[tuple[str, int]], shards: int) -> list[int]:
     return shares
 
 
-def sampled_shards(
+def sample_shards(
     shards: int, *, dataset: str, count: int | None = None, percent: float | None = None, seed: int = 42
 ) -> list[int]:
-    """Return the shards of a dataset that a sample keeps, as ascending numbers below `shards`.
+    """Draw a sample of a dataset's shards; return their numbers (below `shards`) in ascending order.
 
     The sample has `count` shards or `percent` of them, at least one; all shards if neither is given. The dataset's own
-    seed consists of the first 8 hex digits of SHA-256(`"<seed>:<dataset>"`), as in Nemotron.
+    seed is the first 8 hex digits of SHA-256(`"<seed>:<dataset>"`), as in Nemotron.
     """
     if count is None and percent is None:
         return list(range(shards))
@@ -93,7 +93,7 @@ def sampled_shards(
 def split_shards(shards: Sequence[int], *, dataset: str, valid: int, test: int, seed: int = 42) -> dict[str, list[int]]:
     """Split a dataset's `shards` at random and without overlap into `test`, `valid` and the rest for training.
 
-    The draw is seeded with `seed` and the name `dataset`. Each dataset is drawn separately, so that each split is a
+    The draw is seeded with `seed` and the name `dataset`. Each dataset is split separately, so that each split is a
     sample of the whole blend. Raises ConfigError if no shard would be left for training.
     """
     if valid + test >= len(shards):
@@ -114,8 +114,8 @@ def _seed_random(seed: int, dataset: str) -> random.Random:
     return random.Random(int(hashlib.sha256(f"{seed}:{dataset}".encode()).hexdigest()[:8], 16))
 
 
-def requested_shares(weights: Mapping[str, float]) -> dict[str, float]:
-    """Return each dataset's share of the blend; shares sum to 1, and datasets of weight 0 are left out.
+def normalize_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    """Return each dataset's share of the blend; shares sum to 1, and datasets of weight 0 are omitted.
 
     Raises ConfigError unless the weights add up to more than 0.
     """
@@ -129,10 +129,11 @@ def requested_shares(weights: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOutlook:
-    """The tokens that a blend requests from one dataset, and those that it can provide. Shares sum to 1.
+    """Tokens that a blend requests from one dataset, and tokens that the dataset can provide.
 
-    `wanted_tokens` is the requested share of the token budget. `epochs` are the wanted tokens divided by the dataset's
-    tokens (infinite if it has none). `realizable` is its share if no dataset is read more than `max_epochs` times.
+    `requested` is the dataset's requested share, and `wanted_tokens` is that share of the token budget. `epochs` are
+    the wanted tokens divided by the dataset's tokens (infinite if it has none). `realizable` is its share if no dataset
+    is read more than `max_epochs` times. The shares of all datasets sum to 1.
     """
 
     name: str
@@ -143,16 +144,16 @@ class SourceOutlook:
     realizable: float
 
 
-def source_outlooks(
+def compute_outlooks(
     shares: Mapping[str, float],
     tokens: Mapping[str, int],
     *,
     train_tokens: int | None = None,
     max_epochs: float | None = None,
 ) -> list[SourceOutlook]:
-    """Return a blend's requested and realizable share of each dataset, in the order of `shares`.
+    """Return the requested and realizable share of each dataset in a blend, in the order of `shares`.
 
-    `shares` sum to 1, `tokens` are the tokens of each dataset. The budget is `train_tokens`, or all tokens of all
+    `shares` sum to 1. `tokens` has the token count of each dataset. The budget is `train_tokens`, or all tokens of all
     datasets. `max_epochs` limits how often a dataset is read; None sets no limit.
     """
     budget = train_tokens if train_tokens is not None else sum(tokens[name] for name in shares)
@@ -176,7 +177,7 @@ def source_outlooks(
     ]
 
 
-def shard_weights(share: float, tokens: Sequence[int]) -> list[float]:
+def divide_share(share: float, tokens: Sequence[int]) -> list[float]:
     """Divide a dataset's share among its shards by their tokens, so that all its tokens are drawn equally often.
 
     Raises ConfigError if a shard has no tokens.
@@ -190,11 +191,12 @@ def shard_weights(share: float, tokens: Sequence[int]) -> list[float]:
     return [share * count / total for count in tokens]
 
 
-def shards_for_shares(rows: Mapping[str, Sequence[int]], shares: Mapping[str, float]) -> dict[str, list[int]]:
-    """Return the shards of each dataset to use whole, so that rows are in proportion to the shares; at least one each.
+def choose_whole_shards(rows: Mapping[str, Sequence[int]], shares: Mapping[str, float]) -> dict[str, list[int]]:
+    """Choose whole shards of each dataset, so that row counts approximate the shares.
 
-    This is for consumers that read files and not weights (packed SFT). The dataset that limits the blend is used
-    completely. Of each other dataset, the first shards are used, as many as come nearest to its share.
+    Returns the shard numbers of each dataset, at least one. This is for consumers that read files and not weights
+    (packed SFT). The dataset that limits the blend is used completely. For each other dataset, the number of its first
+    shards is chosen to come nearest to its share.
     """
     limit = min(sum(rows[name]) / share for name, share in shares.items())
     return {name: _choose_nearest(rows[name], share * limit) for name, share in shares.items()}
@@ -215,10 +217,10 @@ def measure_drift(requested: Mapping[str, float], realized: Mapping[str, float])
     return max((abs(requested.get(n, 0.0) - realized.get(n, 0.0)) for n in {*requested, *realized}), default=0.0)
 
 
-def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
-    """Return how often each dataset's records are listed: its weight divided by the smallest weight, rounded.
+def compute_repeats(weights: Mapping[str, float]) -> dict[str, int]:
+    """Return how many times each dataset's records are listed: its weight divided by the smallest weight, rounded.
 
-    This is for consumers that read every listed file once and have no weights (RL). Datasets of weight 0 are left out.
+    This is for consumers that read every listed file once and have no weights (RL). Datasets of weight 0 are omitted.
     Raises ConfigError if records would be listed more than `MAX_REPEATS` times.
     """
     positive = {name: Fraction(weight) for name, weight in weights.items() if weight > 0}
@@ -233,8 +235,8 @@ def record_repeats(weights: Mapping[str, float]) -> dict[str, int]:
     return repeats
 
 
-def record_shares(rows: Mapping[str, int], times: Mapping[str, float]) -> dict[str, float]:
-    """Return each dataset's share of all records read, if each of its `rows` is read this many times."""
+def compute_record_shares(rows: Mapping[str, int], times: Mapping[str, float]) -> dict[str, float]:
+    """Return each dataset's share of all records read; `times` is how often each of its `rows` is read."""
     read_counts = {name: count * times[name] for name, count in rows.items()}
     total = sum(read_counts.values())
     return {name: count / total if total else 0.0 for name, count in read_counts.items()}

@@ -1,6 +1,6 @@
-"""The expected cost of a build: shards, runs, hours, disk, requests. Pure arithmetic over the shard plan.
+"""Expected cost of a build: shards, runs, hours, disk space and requests, computed from the shard plan only.
 
-The time is given in three parts, because each is reduced differently: orchestration by fewer and larger shards or by
+The time has three parts, because each is reduced by different means: orchestration by fewer and larger shards or by
 Postgres, transfer by bandwidth, tokenizing by cores. A backfill downloads a batch and then tokenizes it, so the parts
 add up. A second concurrent run overlaps them, so the true time is between the longest part and the sum. The sum is
 reported.
@@ -14,29 +14,29 @@ from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.planning.manifest import ManifestEntry, split_name
 from dataprep_assets.table import format_share
 
-SHARDS_A_RUN = 50
-"""Shards per run of a backfill: tens of runs for a thousand shards, and at most minutes of work lost."""
+SHARDS_PER_RUN = 50
+"""Shards per run of a backfill: a thousand shards take tens of runs, and a lost run costs at most minutes of work."""
 RANGE_BYTES = 32 << 20
 """Part size of ranged downloads and of uploads."""
 HEADROOM = 1.2
-"""Factor for free disk space, 20% to spare, as in the check `disk_headroom` of a snapshot."""
+"""Factor for the required free disk space (20% extra), as in the check `disk_headroom` of a snapshot."""
 OTHER_RUNS = 3
 """Runs of a dataset in addition to its shards' runs: manifest and certificate, combined bins, views."""
 MINUTE, HOUR = 60.0, 3600.0
 _RATED_CPU_SECONDS = 0.5
-"""Shortest tokenizing from which a rate is derived. Before that, the cold word cache makes it several times slower."""
-_DENSITY = {"parquet": 0.7}
-_PLAIN = 0.3
-"""Compressed size (zstd, level 3) per stored byte: for Parquet (Snappy 0.69, zstd 0.88), and for JSON lines that are
-not compressed (0.32). Measured on the same text as the rates."""
+"""Minimum tokenizing time for a measured rate; shorter times are dominated by the cold word cache."""
+_FORMAT_DENSITY = {"parquet": 0.7}
+_PLAIN_DENSITY = 0.3
+"""Compressed bytes (zstd, level 3) per stored byte: 0.69 to 0.88 for Parquet (Snappy, zstd), and 0.32 for
+uncompressed JSON lines, measured on the same text as the rates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The resources of a build: the cores for tokenizing, and the bandwidth to the source in bytes per second.
+    """Resources of a build: the cores for tokenizing, and the bandwidth to the source in bytes per second.
 
-    `runs_at_a_time` is the number of runs of token bins that share the cores (on a cluster: pods). `dataprep run` does
-    one at a time, in its own process; Dagster's daemon launches several.
+    `runs_at_a_time` is the number of concurrent runs of token bins that share the cores (on a cluster: pods). `dataprep
+    run` executes one run at a time, in its own process. Dagster's daemon launches several.
     """
 
     cores: int
@@ -53,13 +53,13 @@ class Machine:
 class Rates:
     """Unit costs; `from_receipts` takes the first three from finished shards.
 
-    `source_bytes_per_cpu_second`: source bytes through decompression, parsing, tokenizing and digests. The default is
-    for compressed bytes, from the project's benchmark over mixed text with the Qwen3 tokenizer and a cold word cache
-    (about 9 M tokens per CPU-second). `tokens_per_source_byte`, `bytes_per_token`: measured on the same text.
-    `partition_seconds`: Dagster's records of one shard of one asset (22 ms on Postgres with batched events).
-    `build_seconds`: `dataprep run` with its steps, checks and workers, without tokenizing (a small corpus: 5.7 to 8.8
-    s, of which tokenizing takes at most 1.4; `bench.whole_run`). `run_seconds`: the same for one run of a backfill.
-    `launch_seconds`: the extra time of a run that the daemon launches, because it is a separate process.
+    `source_bytes_per_cpu_second`: source bytes that are decompressed, parsed, tokenized and digested per CPU-second.
+    The default is for compressed bytes, from the project's benchmark over mixed text with the Qwen3 tokenizer and a
+    cold word cache (about 9 M tokens per CPU-second). `tokens_per_source_byte`, `bytes_per_token`: measured on the same
+    text. `partition_seconds`: time for Dagster's records of one shard of one asset (22 ms on Postgres with batched
+    events). `build_seconds`: `dataprep run` with its steps, checks and workers, without tokenizing (a small corpus: 5.7
+    to 8.8 s, of which tokenizing takes at most 1.4; `bench.whole_run`). `run_seconds`: the same for one run of a
+    backfill. `launch_seconds`: the extra time of a run that the daemon launches, because it is a separate process.
     `tick_seconds`: time until the daemon processes a backfill.
     """
 
@@ -83,13 +83,13 @@ class Rates:
         density: float = 1.0,
         **other_seconds: float,
     ) -> "Rates":
-        """Return the rates measured on finished shards; without any, the defaults for a source of this
-        `measure_density`.
+        """Return the rates measured on finished shards, or the defaults if no shard is finished.
 
-        The default speed also applies if tokenizing the shards took too little time to measure one.
+        The default speed also applies if the shards took too little time for a measurement. Defaults are adjusted by
+        the source's `density` (`measure_density`).
 
-        `source_bytes` of source became `tokens` in `cpu_seconds` of all cores together. `bytes_per_token` is the width
-        of the dtype, 2 or 4; `other_seconds` are further fields of `Rates`.
+        `source_bytes`, `tokens` and `cpu_seconds` (of all cores) are totals over the shards. `bytes_per_token` is the
+        width of the dtype, 2 or 4; `other_seconds` are further fields of `Rates`.
         """
         if not (source_bytes and tokens and cpu_seconds):
             return cls(
@@ -110,17 +110,17 @@ class Rates:
 
 
 def measure_density(entries: Iterable[ManifestEntry]) -> float:
-    """Return these files' size after zstd per stored byte: 1 if they are compressed, 0.3 for plain text."""
+    """Estimate the files' zstd-compressed bytes per stored byte: 1 for compressed files, 0.3 for plain text."""
     stored_bytes = packed_bytes = 0.0
     for entry in entries:
-        density = 1.0 if entry.compression is not None else _DENSITY.get(entry.format, _PLAIN)
+        density = 1.0 if entry.compression is not None else _FORMAT_DENSITY.get(entry.format, _PLAIN_DENSITY)
         stored_bytes, packed_bytes = stored_bytes + entry.size_bytes, packed_bytes + entry.size_bytes * density
     return packed_bytes / stored_bytes if stored_bytes else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSizes:
-    """Source sizes of a split (in a blend, of a dataset): bytes of each file, and source bytes of each shard.
+    """Source sizes of a split (in a blend, of a dataset): bytes per file, and source bytes per shard.
 
     `mirrored`: whether the files are downloaded and not read in place.
     """
@@ -133,7 +133,7 @@ class SplitSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    """The destinations of the token stream: full copies of it on this machine's disks, and full uploads of it.
+    """Outputs of the token stream: the numbers of full copies on this machine's disks and of full uploads.
 
     `joined`: whether the shards of a split are joined; in object storage, the server does this. `tokens_per_shard`: the
     stream is additionally cut into the npy shards of a release.
@@ -147,7 +147,7 @@ class Products:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCost:
-    """One split: files, shards, runs (snapshot and token bins together), source bytes, npy shards of a release."""
+    """Cost of a split: files, shards, runs (snapshot and token bins), source bytes, and npy shards of a release."""
 
     split: str
     files: int
@@ -159,7 +159,7 @@ class SplitCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The expected cost of a build; times in seconds, sizes in bytes. `mirror_bytes` is 0 for sources read in place."""
+    """Expected cost of a build: times in seconds, sizes in bytes; `mirror_bytes` is 0 for sources read in place."""
 
     splits: tuple[SplitCost, ...]
     orchestration: float
@@ -219,7 +219,7 @@ class Cost:
         }
 
 
-def split_sizes(
+def measure_split_sizes(
     entries: Sequence[ManifestEntry], plan: Mapping[str, Sequence[int]], *, mirrored: bool
 ) -> list[SplitSizes]:
     """Return the sizes of each split, in the order of the plan.
@@ -246,11 +246,11 @@ def compute_cost(
 ) -> Cost:
     """Return the cost of building everything from scratch.
 
-    `sizes` are the sizes of every split, `machine` the available resources. `rates` are the defaults of `Rates` unless
-    measured rates are given. `products` are the two local copies of a corpus unless the dataset has others.
+    `sizes` has one item per split. `rates` and `products` default to `Rates()` and `Products()` (the two local copies
+    of a corpus).
     """
     rates, products = rates or Rates(), products or Products()
-    splits = tuple(_split_cost(of_split, rates, products.tokens_per_shard) for of_split in sizes)
+    splits = tuple(_compute_split_cost(split_sizes, rates, products.tokens_per_shard) for split_sizes in sizes)
     source = sum(split.source_bytes for split in splits)
     shards, runs = sum(split.shards for split in splits), sum(split.runs for split in splits)
     npy_shards = sum(split.npy_shards for split in splits)
@@ -262,11 +262,11 @@ def compute_cost(
     if products.uploads:
         objects = shards * 4 + npy_shards * 3
         uploads = objects + products.uploads * _count_parts([stream // max(shards, 1)] * shards)
-        # The server joins the shards; GCS joins at most 32 per request.
+        # the server joins the shards, and GCS accepts at most 32 objects per request
         uploads += sum(-(-split.shards // 32) + split.shards for split in splits) if products.joined else 0
     return Cost(
         splits=splits,
-        # Snapshot and token bins are two assets over the same shards. Parallel runs divide the start-up time.
+        # twice, because snapshot and token bins are two assets over the same shards
         orchestration=(2 * shards + npy_shards) * rates.partition_seconds
         + _estimate_overhead(runs, len(splits), machine, rates),
         transfer=(mirror + stream * products.uploads) / machine.bandwidth,
@@ -274,7 +274,7 @@ def compute_cost(
         tokens=tokens,
         mirror_bytes=mirror,
         artifact_bytes=products.copies * stream,
-        # Twice, for the shard's parts and the files into which they are joined.
+        # twice, because a shard's parts and the joined files exist at the same time
         scratch_bytes=round(largest * rates.tokens_per_source_byte * rates.bytes_per_token)
         * 2
         * machine.runs_at_a_time,
@@ -284,32 +284,34 @@ def compute_cost(
 
 
 def _estimate_overhead(runs: int, splits: int, machine: Machine, rates: Rates) -> float:
-    """Return the seconds of overhead of `runs` of shards and of the other runs, without the work on data."""
+    """Estimate the overhead in seconds of `runs` over shards and of the other runs, excluding the work on data."""
     if machine.runs_at_a_time == 1:
         return rates.build_seconds
-    launched = rates.run_seconds + rates.launch_seconds
-    return (runs / machine.runs_at_a_time + OTHER_RUNS) * launched + 2 * rates.tick_seconds * splits
+    run_seconds = rates.run_seconds + rates.launch_seconds
+    return (runs / machine.runs_at_a_time + OTHER_RUNS) * run_seconds + 2 * rates.tick_seconds * splits
 
 
-def _split_cost(sizes: SplitSizes, rates: Rates, tokens_per_shard: int | None) -> SplitCost:
+def _compute_split_cost(sizes: SplitSizes, rates: Rates, tokens_per_shard: int | None) -> SplitCost:
     source = sum(sizes.shards)
     npy_shards = -(-round(source * rates.tokens_per_source_byte) // tokens_per_shard) if tokens_per_shard else 0
     return SplitCost(
         split=sizes.split,
         files=len(sizes.files),
         shards=len(sizes.shards),
-        runs=-(-len(sizes.shards) // SHARDS_A_RUN) + -(-npy_shards // SHARDS_A_RUN),
+        runs=-(-len(sizes.shards) // SHARDS_PER_RUN) + -(-npy_shards // SHARDS_PER_RUN),
         source_bytes=source,
         npy_shards=npy_shards,
     )
 
 
 def _count_parts(sizes: Iterable[int]) -> int:
-    return sum(max(1, -(-size // RANGE_BYTES)) for size in sizes)  # an empty file also takes one request
+    return sum(
+        max(1, -(-size // RANGE_BYTES)) for size in sizes
+    )  # at least 1, because an empty file also takes one request
 
 
 def format_cost(dataset: str, cost: Cost, machine: Machine) -> str:
-    """Return `cost` as text: a heading with `dataset` and `machine`, a line per split, then the sums."""
+    """Format a cost: a heading with `dataset` and `machine`, a line per split, then the totals."""
     released = any(split.npy_shards for split in cost.splits)
     rows = [["split", "files", "shards", *(["npy shards"] if released else []), "runs", "source"]]
     splits = list(cost.splits)
@@ -358,7 +360,7 @@ def format_cost(dataset: str, cost: Cost, machine: Machine) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Return a size as text: `1.2 GB`."""
+    """Format a size: `1.2 GB`."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"
@@ -366,7 +368,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration as text, nine characters wide: `  3.5 min`."""
+    """Format a duration in nine characters: `  3.5 min`."""
     if seconds >= HOUR:
         return f"{seconds / HOUR:,.1f} h".rjust(9)
     return (f"{seconds / MINUTE:,.1f} min" if seconds >= MINUTE else f"{seconds:,.1f} s").rjust(9)

@@ -1,8 +1,9 @@
-"""The manifest and its shard plan: every included source file once, in an order independent of the file system.
+"""Manifest and shard plan: each included source file once, in an order that is independent of the file system.
 
-`manifest.jsonl` has one line per file, `manifest_summary.json` the totals per split (docs/formats/manifest.md#lines).
-Both depend only on the content of the source. Paths are relative to the source, or URLs pinned to a commit, in their
-natural order (`chunk2` before `chunk10`). So every listing order and every machine give the same bytes.
+`manifest.jsonl` has one line per file, and `manifest_summary.json` has the totals per split
+(docs/formats/manifest.md#lines). Both depend only on the content of the source. Paths are relative to the source, or
+URLs pinned to a commit, in their natural order (`chunk2` before `chunk10`). Therefore the bytes are the same for every
+listing order and on every machine.
 """
 
 import gc
@@ -28,12 +29,12 @@ from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.stores.files import cache_by_file
 from dataprep_assets.stores.store import explain_invalid_name
 
-_MAGIC = re.compile(r"([*?[])")
+_WILDCARD = re.compile(r"([*?[])")
 # `.` and `..` are not hidden names here, because a path that contains them is reported as an error.
 _HIDDEN = re.compile(r"(?:^|/)(?:\.(?!\.?(?:/|$))|_[^/=]*(?:/|$))")
 
 
-def glob_pattern(glob: str) -> re.Pattern[str]:
+def compile_glob(glob: str) -> re.Pattern[str]:
     """Compile a path glob: `*` and `?` stay inside one path component, `**/` spans any number of components.
 
     A character class also stays inside one component, unless it contains `/` itself.
@@ -57,7 +58,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
             kind = glob[i : end + 1]
             if "/" not in kind or kind[1] == "!":
                 pattern.append("(?!/)")
-            # The suffix that fnmatch adds depends on the version of Python.
+            # remove both forms, because the suffix that fnmatch adds depends on the version of Python
             pattern.append(translate(kind).removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z"))
             i = end + 1
         else:
@@ -66,41 +67,44 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     return re.compile("".join(pattern), re.DOTALL)
 
 
-def glob_matcher(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
-    """Return a function that matches paths against all of these globs."""
+def build_glob_matcher(globs: Sequence[str]) -> Callable[[str], re.Match[str] | None]:
+    """Return a function that returns a match for paths that match any of these globs, else None."""
     # Join the globs into one expression, because it is applied to a million files; `(?!)` matches nothing.
-    patterns = [glob_pattern(glob).pattern for glob in globs]
+    patterns = [compile_glob(glob).pattern for glob in globs]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or "(?!)", re.DOTALL).fullmatch
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a part of a path begins with `.` or `_`; by convention such files are not data.
+    """Return whether a component of a path begins with `.` or `_`; by convention such files are not data.
 
     Spark, Hadoop and Delta name logs, checksums and unfinished files this way; `_key=value` is a folder of data.
     """
     return _HIDDEN.search(path) is not None
 
 
-def include_predicate(include: Sequence[str], *, naming: Sequence[str] = ()) -> Callable[[str], bool]:
-    """Return a predicate for the paths that `include` takes.
+def build_include_predicate(include: Sequence[str], *, naming: Sequence[str] = ()) -> Callable[[str], bool]:
+    """Return a predicate that is true for included paths.
 
-    A hidden path is taken only if a glob with a hidden part, in `include` or `naming`, also matches it.
+    A hidden path is included only if a glob with a hidden component, in `include` or `naming`, also matches it.
     """
-    matches, names = glob_matcher(include), glob_matcher([glob for glob in (*include, *naming) if is_hidden(glob)])
+    matches, names = (
+        build_glob_matcher(include),
+        build_glob_matcher([glob for glob in (*include, *naming) if is_hidden(glob)]),
+    )
 
-    def is_taken(path: str) -> bool:
+    def is_included(path: str) -> bool:
         return matches(path) is not None and (not is_hidden(path) or names(path) is not None)
 
-    return is_taken
+    return is_included
 
 
-def require_named(key: str, glob: str, paths: Collection[str]) -> None:
-    """Raise ConfigError if a glob without wildcards names no file, or if it is a file's name but does not match it."""
+def require_named_file(key: str, glob: str, paths: Collection[str]) -> None:
+    """Raise ConfigError if a glob without wildcards matches no file, or equals a file's path but does not match it."""
     if glob in paths:
-        if glob_pattern(glob).fullmatch(glob) is None:
-            escaped = _MAGIC.sub(r"[\1]", glob)
+        if compile_glob(glob).fullmatch(glob) is None:
+            escaped = _WILDCARD.sub(r"[\1]", glob)
             raise ConfigError(f"{key}: {glob} does not match the file with exactly this name. Write it as {escaped}")
-    elif _MAGIC.search(glob) is None:
+    elif _WILDCARD.search(glob) is None:
         form = normalize("NFC", glob)
         is_normalized = any(normalize("NFC", path) == form for path in paths)
         reason = (
@@ -120,15 +124,15 @@ _JSON = {"json": "jsonl", "ndjson": "jsonl"}
 """Other extensions of JSON Lines files."""
 _DIGITS = re.compile(r"(\d+)")
 _TO_LAST_DIGIT = re.compile(r".*\d", re.DOTALL)
-_VALUES_AT_ONCE = 4096
-# The limit is in bytes, because a file without line ends must not be read into memory as one line.
-_LONGEST_LINE = 1 << 20
+_VALUES_PER_CHUNK = 4096
+# limited, so that a file without line ends is not read into memory as one line
+_MAX_LINE_BYTES = 1 << 20
 
 
 class SourceFile(NamedTuple):
-    """A file as listed by its source.
+    """File in a source's listing.
 
-    `sha256` is set if the source provides it; `etag` is the source's own version of the file.
+    `sha256` is set if the source provides it; `etag` is the source's own version identifier of the file.
     """
 
     relpath: str
@@ -138,14 +142,14 @@ class SourceFile(NamedTuple):
 
 
 class ManifestEntry(NamedTuple):
-    """One line of `manifest.jsonl`; docs/formats/manifest.md#lines has the original's fields.
+    """Line of `manifest.jsonl`; docs/formats/manifest.md#lines describes the fields.
 
     `ordinal` counts across the whole manifest, `file_index` within the split (it is not the number in the name);
     `path` is `relpath` for local sources and a URL pinned to `commit` for remote ones.
     Entries are tuples, because there may be a million of them.
     """
 
-    # Fields in alphabetical order, as in the line.
+    # fields in alphabetical order, as in the file
     chunk: str
     commit: str | None
     compression: str | None
@@ -162,7 +166,7 @@ class ManifestEntry(NamedTuple):
     @property
     def line(self) -> bytes:
         """The entry's canonical JSON (`stores.files`)."""
-        # Spell the names out, because `_asdict` takes twice the time.
+        # list the names explicitly, because `_asdict` takes twice the time
         return orjson.dumps(
             {
                 "chunk": self.chunk,
@@ -202,14 +206,14 @@ def _number_sort_key(text: str) -> str:
 
 
 def _build_path_key() -> Callable[[SourceFile], str]:
-    """Return the `natural_key` of files' paths; the part of each folder is computed once, for few folders."""
+    """Return a function that computes the `natural_key` of a file's path; keys of folders are computed only once."""
     folder_keys: dict[str, tuple[int, str]] = {}
 
     def key(file: SourceFile) -> str:
         path = file.relpath
         folder = path[: path.rfind("/") + 1]
         if (folder_key := folder_keys.get(folder)) is None:
-            # Cut the folder after its last digit, because the rest may continue in the file name.
+            # cut the folder after its last digit, because text after that continues in the file name
             numbered = _TO_LAST_DIGIT.match(folder)
             length = numbered.end() if numbered else 0
             folder_key = folder_keys[folder] = length, _number_sort_key(folder[:length])
@@ -220,23 +224,23 @@ def _build_path_key() -> Callable[[SourceFile], str]:
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
+def disable_garbage_collection() -> Iterator[None]:
     """Disable the garbage collector, which would repeatedly scan a million tuples of strings without cycles."""
-    was = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
 NARROW = ". Narrow `include` to the data files"
-"""Remedy of the error for an unknown extension; a file that `include` does not select needs a different one."""
+"""Remedy for an unknown extension; errors about files that `include` does not select need a different remedy."""
 
 
 def file_format(relpath: str) -> tuple[str, str | None]:
-    """Return `(format, compression)` by the suffixes of a path; raises SourceError for an unknown suffix."""
+    """Return `(format, compression)` of a path from its suffixes; raise SourceError for an unknown suffix."""
     stem, ending = splitext(relpath.lower())
     if (compression := COMPRESSION.get(ending)) is not None:
         ending = splitext(stem)[1]
@@ -250,23 +254,26 @@ def file_format(relpath: str) -> tuple[str, str | None]:
     return format_name, compression
 
 
-@without_collector()
-def files_of_no_split(
+@disable_garbage_collection()
+def find_unassigned_files(
     files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Return the included source files that match no split, in natural order; arguments as in `build_manifest`."""
     claimed_globs = [glob for globs in splits.values() for glob in globs]
-    is_included, of_splits = include_predicate(include, naming=claimed_globs), glob_matcher(claimed_globs)
-    paths = [file.relpath for file in files if is_included(file.relpath) and not of_splits(file.relpath)]
+    is_included, matches_split = (
+        build_include_predicate(include, naming=claimed_globs),
+        build_glob_matcher(claimed_globs),
+    )
+    paths = [file.relpath for file in files if is_included(file.relpath) and not matches_split(file.relpath)]
     return sorted(paths, key=natural_key)
 
 
-def hidden_files(
+def find_hidden_files(
     files: Iterable[SourceFile], *, include: Sequence[str], splits: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Return the paths that match `include` but are skipped as hidden, in natural order."""
-    is_included = include_predicate(include, naming=[glob for globs in splits.values() for glob in globs])
-    return [path for path in included_paths((file.relpath for file in files), include) if not is_included(path)]
+    is_included = build_include_predicate(include, naming=[glob for globs in splits.values() for glob in globs])
+    return [path for path in select_included_paths((file.relpath for file in files), include) if not is_included(path)]
 
 
 def build_manifest(
@@ -280,18 +287,18 @@ def build_manifest(
     """Return the entries of all included files, splits in declared order and paths in natural order within each.
 
     `files` are the files listed by the source, in any order. `include` and the values of `splits` (a split's name →
-    globs) are globs over the path inside the source. A file that matches no split is left out. A hidden file
-    (`is_hidden`) is also left out, unless a matching glob has a hidden part itself. `commit` is the pinned
-    commit of the source, and `url_prefix` comes before the path of a remote file.
+    globs) are globs over the path inside the source. Files that match no split are omitted. Hidden files (`is_hidden`)
+    are also omitted, unless a matching glob itself has a hidden component. `commit` is the pinned commit of the source,
+    and `url_prefix` comes before the path of a remote file.
 
     Raises ConfigError if `include` or a split matches nothing or a file matches two splits, SourceError if a path is
     listed twice or is not a relative path.
     """
     is_included, included_count = (
-        include_predicate(include, naming=[glob for globs in splits.values() for glob in globs]),
+        build_include_predicate(include, naming=[glob for globs in splits.values() for glob in globs]),
         0,
     )
-    patterns = [(name, glob_matcher(globs)) for name, globs in splits.items()]
+    patterns = [(name, build_glob_matcher(globs)) for name, globs in splits.items()]
     by_split: dict[str, list[SourceFile]] = {name: [] for name in splits}
     paths: set[str] = set()
     for file in files:
@@ -308,14 +315,14 @@ def build_manifest(
                 "Narrow the globs"
             )
         if matching_splits:
-            # Check only included files, because others in the source may have any name.
+            # check only included files, because other files in the source may have any name
             if reason := explain_invalid_name(file.relpath):
                 raise SourceError(
                     f"{file.relpath!r}: this file name is not allowed in a manifest: {reason}. Rename the file, or "
                     "exclude it with `include`"
                 )
             by_split[matching_splits[0]].append(file)
-    if not included_count and (hidden := included_paths(paths, include)):
+    if not included_count and (hidden := select_included_paths(paths, include)):
         raise ConfigError(
             f"include: {', '.join(include)} matches only names that begin with `.` or `_`, such as {hidden[0]}, which "
             "are skipped by default. To read them, name them explicitly, as in `**/_*/*`"
@@ -327,7 +334,7 @@ def build_manifest(
         )
     for key, globs in {"include": include, **{f"splits.{name}": globs for name, globs in splits.items()}}.items():
         for glob in globs:
-            require_named(key, glob, paths)
+            require_named_file(key, glob, paths)
     for name, members in by_split.items():
         if not members:
             raise ConfigError(
@@ -358,23 +365,23 @@ def build_manifest(
     return entries
 
 
-def included_paths(paths: Iterable[str], include: Sequence[str]) -> list[str]:
+def select_included_paths(paths: Iterable[str], include: Sequence[str]) -> list[str]:
     """Return the paths that `include` matches, in natural order."""
-    return sorted(filter(glob_matcher(include), paths), key=natural_key)
+    return sorted(filter(build_glob_matcher(include), paths), key=natural_key)
 
 
-def listing_digest(entries: Iterable[ManifestEntry]) -> str:
-    """Return `digest_value` of a source's listing: split, path, size, SHA-256 and etag of each file, in order."""
+def digest_listing(entries: Iterable[ManifestEntry]) -> str:
+    """Return the `digest_value` of a source's listing: split, path, size, SHA-256 and etag of each file, in order."""
     return _digest_values(orjson.dumps([e.split, e.path, e.size_bytes, e.sha256, e.etag]) for e in entries)
 
 
 def _digest_values(values: Iterable[bytes]) -> str:
     """Return the SHA-256 (hex) of a list of canonical JSON values.
 
-    The values are hashed in pieces, because all together may take a gigabyte.
+    The values are hashed in chunks, because all of them may take a gigabyte of memory.
     """
     digest, delimiter, remaining_values = hashlib.sha256(b"["), b"", iter(values)
-    while chunk := list(islice(remaining_values, _VALUES_AT_ONCE)):
+    while chunk := list(islice(remaining_values, _VALUES_PER_CHUNK)):
         digest.update(delimiter)
         digest.update(b",".join(chunk))
         delimiter = b","
@@ -421,7 +428,7 @@ def write_manifest(directory: Path, entries: Sequence[ManifestEntry], shards: Ma
 
 
 def describe_other_bytes(directory: Path, entries: Sequence[ManifestEntry]) -> str:
-    """Describe where `manifest.jsonl` has different bytes with the meaning of these entries; empty if it has none."""
+    """Describe where `manifest.jsonl` is not the canonical form of these entries; return "" if all bytes match."""
     with open(directory / MANIFEST, "rb") as file:
         for number, entry in enumerate(entries, 1):
             if file.readline() != entry.line + b"\n":
@@ -430,7 +437,7 @@ def describe_other_bytes(directory: Path, entries: Sequence[ManifestEntry]) -> s
 
 
 def read_summary(directory: Path) -> Any:
-    """Return the content of `manifest_summary.json`; raises FormatError if the file is not JSON."""
+    """Return the content of `manifest_summary.json`; raise FormatError if the file is missing or not JSON."""
     path = directory / SUMMARY
     try:
         return load_untrusted_json(path.read_bytes())
@@ -439,24 +446,24 @@ def read_summary(directory: Path) -> Any:
 
 
 def read_manifest(directory: Path) -> list[ManifestEntry]:
-    """Return the entries of `manifest.jsonl`; raises FormatError, naming the line, if a line is not an entry."""
+    """Return the entries of `manifest.jsonl`; raise FormatError with the line number if a line is not an entry."""
     path = directory / MANIFEST
     try:
-        # Copy the list, because `_read_entries` returns the same one to the next caller.
+        # copy the list, because the cached `_read_entries` returns the same list to the next caller
         return list(_read_entries(str(path)))
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror or error}. Rebuild `manifest`") from error
 
 
 @cache_by_file
-@without_collector()
+@disable_garbage_collection()
 def _read_entries(path: str) -> list[ManifestEntry]:
     entries = []
     with open(path, "rb") as file:
-        for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):
+        for number, line in enumerate(iter(partial(file.readline, _MAX_LINE_BYTES), b""), 1):
             try:
-                if len(line) == _LONGEST_LINE:
-                    raise ValueError(f"has more than {_LONGEST_LINE:,} bytes")
+                if len(line) == _MAX_LINE_BYTES:
+                    raise ValueError(f"has more than {_MAX_LINE_BYTES:,} bytes")
                 entry = ManifestEntry(**orjson.loads(line))
                 for name in (entry.relpath, *([] if entry.commit is None else [entry.commit])):
                     if reason := explain_invalid_name(name):
@@ -467,26 +474,24 @@ def _read_entries(path: str) -> list[ManifestEntry]:
     return entries
 
 
-# The shard plan: the consecutive files of the manifest that make up each shard.
-#
-# A shard is what one partition materializes. Files stay whole and in manifest order, so the concatenation of the
-# shards is the concatenation of the files, regardless of the number of shards or workers. The plan is frozen next to
-# the manifest (`shard_plan.json`): partitions contain the same files until the manifest itself is materialized again,
-# and even then a shard keeps its files (docs/how-to/add-files.md). New files form new shards after the existing shards
-# of their split. A removed file leaves its shard, and a shard without remaining files leaves the plan. Shards are
-# never renamed. If the last shards of a split have left, a later plan gives their names to shards of new files, which
-# have other keys.
+# The shard plan: the consecutive files of the manifest that make up each shard. One partition materializes one shard.
+# Files stay whole and in manifest order, so the concatenation of the shards is the concatenation of the files,
+# regardless of the number of shards or workers. The plan is frozen next to the manifest (`shard_plan.json`): partitions
+# contain the same files until the manifest itself is materialized again, and even then a shard keeps its files
+# (docs/how-to/add-files.md). New files form new shards after the existing shards of their split. A removed file leaves
+# its shard, and a shard without remaining files leaves the plan. Shards are never renamed. If a split's last shards
+# were removed, a later plan reuses their names for shards of new files, which have different cache keys.
 
 SHARD_PLAN = "shard_plan.json"
 DEFAULT_TARGET_BYTES = 1 << 30
 """Compressed bytes per shard: minutes of work, compared with at most 0.8 s that Dagster spends per partition."""
 MAX_SHARDS = 4000
-"""The UI is slow with more partitions per asset, so the default target size grows instead."""
+"""Maximum number of shards by default, because more partitions per asset slow down the UI; shards grow instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSizing:
-    """Sizes of a split's shards: either their `count`, or about `target_bytes` of source for each."""
+    """Sizing of a split's shards: either their `count`, or about `target_bytes` of source per shard."""
 
     target_bytes: int | None = None
     count: int | None = None
@@ -499,8 +504,8 @@ class ShardSizing:
                 raise ConfigError(f"shards.{key} must be at least 1, not {value}")
 
 
-def shard_key(split: str, index: int) -> str:
-    """Return the partition key of a shard, `train-00017`; it sorts like the shard's index up to 99,999."""
+def format_shard_key(split: str, index: int) -> str:
+    """Return the partition key of a shard, such as `train-00017`; keys sort by index up to 99,999."""
     return f"{split}-{index:05d}"
 
 
@@ -509,13 +514,13 @@ def shard_index(partition: str) -> int:
     return int(partition.rpartition("-")[2])
 
 
-@without_collector()
+@disable_garbage_collection()
 def plan_shards(
     entries: Sequence[ManifestEntry],
     sizing: ShardSizing,
     kept_files: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[list[ManifestEntry], dict[str, list[int]]]:
-    """Return the plan of every split: partition key → manifest ordinals, in order.
+    """Plan the shards of every split: partition key → manifest ordinals, in order.
 
     Boundaries are placed where the running size crosses the next multiple of the total divided by the number of
     shards, so shards are even and not empty. A split has at most as many shards as files.
@@ -524,8 +529,7 @@ def plan_shards(
         entries: All files, split by split, each split in natural order.
         sizing: The number of shards, or their size.
         kept_files: Partition key → paths of the files of that shard in an earlier plan. Files that still exist stay
-        together.
-            Only other files are cut into new shards, of the earlier shards' size if `sizing` gives a count.
+            together. Only other files form new shards, of the earlier shards' size if `sizing` gives a count.
 
     Returns:
         The entries in the plan's order, renumbered (an appended file comes after the earlier shards), and the plan.
@@ -537,37 +541,39 @@ def plan_shards(
     plan: dict[str, list[int]] = {}
     for split, members in by_split.items():
         earlier = {key: paths for key, paths in (kept_files or {}).items() if split_name(key) == split}
-        shards = _kept_shards(members, earlier)
+        shards = _find_kept_shards(members, earlier)
         kept_paths = {e.relpath for shard in shards.values() for e in shard}
         added = [e for e in members if e.relpath not in kept_paths]
-        # Number new shards after all earlier ones, even those without files now, so that a name is not reused at once.
+        # number new shards after all earlier shards, even after empty ones, so that a name is not reused at once
         first_index = max((shard_index(key) + 1 for key in earlier), default=0)
-        for index, group in enumerate(_cut_groups(added, _count(added, sizing, list(shards.values())))):
-            shards[shard_key(split, first_index + index)] = group
+        for index, group in enumerate(_cut_groups(added, _count_new_shards(added, sizing, list(shards.values())))):
+            shards[format_shard_key(split, first_index + index)] = group
         position = 0
         for key, group in shards.items():
             plan[key] = list(range(len(ordered), len(ordered) + len(group)))
             for entry in group:
-                # Rebuild only entries that moved, because there may be a million.
+                # replace only entries that moved, because there may be a million
                 is_in_place = (entry.ordinal, entry.file_index) == (len(ordered), position)
                 ordered.append(entry if is_in_place else entry._replace(ordinal=len(ordered), file_index=position))
                 position += 1
     return ordered, plan
 
 
-def _kept_shards(
+def _find_kept_shards(
     members: Sequence[ManifestEntry], earlier: Mapping[str, Collection[str]]
 ) -> dict[str, list[ManifestEntry]]:
-    """Return the shards of an earlier plan, in order of their numbers, with the files that are still in the split."""
-    home = {path: key for key, paths in earlier.items() for path in paths}
+    """Return the shards of an earlier plan, by number, with their remaining files; omit shards without files."""
+    shard_by_path = {path: key for key, paths in earlier.items() for path in paths}
     shards: dict[str, list[ManifestEntry]] = {key: [] for key in sorted(earlier, key=shard_index)}
     for entry in members:
-        if (key := home.get(entry.relpath)) is not None:
+        if (key := shard_by_path.get(entry.relpath)) is not None:
             shards[key].append(entry)
     return {key: group for key, group in shards.items() if group}
 
 
-def _count(added: Sequence[ManifestEntry], sizing: ShardSizing, entry_groups: Sequence[Sequence[ManifestEntry]]) -> int:
+def _count_new_shards(
+    added: Sequence[ManifestEntry], sizing: ShardSizing, entry_groups: Sequence[Sequence[ManifestEntry]]
+) -> int:
     """Return the number of new shards for the files `added`, given the existing shards `entry_groups`."""
     if not added:
         return 0
@@ -577,11 +583,11 @@ def _count(added: Sequence[ManifestEntry], sizing: ShardSizing, entry_groups: Se
     elif sizing.count is None:
         count = min(-(-total // DEFAULT_TARGET_BYTES), MAX_SHARDS - len(entry_groups))
     elif entry_groups:
-        usual = sum(e.size_bytes for shard in entry_groups for e in shard) / len(entry_groups)
-        count = round(total / usual) if usual else 1
+        mean_bytes = sum(e.size_bytes for shard in entry_groups for e in shard) / len(entry_groups)
+        count = round(total / mean_bytes) if mean_bytes else 1
     else:
         count = sizing.count
-    # At `MAX_SHARDS`, all new files form one shard.
+    # at least 1, because all new files form one shard if `MAX_SHARDS` is reached
     return max(1, min(count, len(added)))
 
 
@@ -593,13 +599,12 @@ def _cut_groups(members: Sequence[ManifestEntry], count: int) -> list[list[Manif
     grouped_bytes = 0
     for position, entry in enumerate(members):
         remaining_files = len(members) - position
-        must = remaining_files == count - len(groups)  # each remaining file must start a shard
-        # Begin a shard with the file whose middle is beyond the boundary, which is as near to the boundary as
-        # possible.
+        must_start = remaining_files == count - len(groups)  # each remaining file must start a shard
+        # start a shard with the first file whose middle is beyond the boundary, which cuts nearest to it
         is_full = (
             groups[-1] and len(groups) < count and (grouped_bytes + entry.size_bytes / 2) * count >= total * len(groups)
         )
-        if groups[-1] and (must or is_full):
+        if groups[-1] and (must_start or is_full):
             groups.append([])
         groups[-1].append(entry)
         grouped_bytes += entry.size_bytes
@@ -611,7 +616,7 @@ def split_name(partition: str) -> str:
     return partition.rpartition("-")[0]
 
 
-def shard_counts(plan: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def count_shards(plan: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """Return the number of shards per split."""
     counts: dict[str, int] = {}
     for key in plan:
@@ -621,10 +626,10 @@ def shard_counts(plan: Mapping[str, Sequence[int]]) -> dict[str, int]:
 
 def write_plan(directory: Path, plan: Mapping[str, Sequence[int]]) -> None:
     """Write `shard_plan.json`: partition key → `[first ordinal, last ordinal + 1]`."""
-    (directory / SHARD_PLAN).write_bytes(plan_bytes(plan))
+    (directory / SHARD_PLAN).write_bytes(format_plan(plan))
 
 
-def plan_bytes(plan: Mapping[str, Sequence[int]]) -> bytes:
+def format_plan(plan: Mapping[str, Sequence[int]]) -> bytes:
     """Return the bytes of `shard_plan.json`."""
     ranges = {key: [ordinals[0], ordinals[-1] + 1] for key, ordinals in plan.items()}
     lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in ranges.items())
@@ -632,7 +637,7 @@ def plan_bytes(plan: Mapping[str, Sequence[int]]) -> bytes:
 
 
 def read_plan(directory: Path) -> dict[str, range]:
-    """Return partition key → range of manifest ordinals, in manifest order.
+    """Read `shard_plan.json`: partition key → range of manifest ordinals, in manifest order.
 
     Raises FormatError if the file is missing or not a shard plan, or if a shard has no files.
     """

@@ -1,10 +1,10 @@
-"""Versions of a task's synthetic data: the order of their folder names, and the version that a declaration selects.
+"""Versions of a task's synthetic data: their order by folder name, and the versions that a declaration selects.
 
 A version is a folder `version_<major>[-<minor>]`. Versions are ordered by (major, minor), with 0 for a missing minor
-number. Alphabetical order would put `version_9-2` after `version_13-2`. A folder with a different name
+number, because alphabetical order would put `version_9-2` after `version_13-2`. A folder with a different name
 (`version_5-discard`, `fail_1`, `backup`) is reported with the reason, and is chosen only if it is named explicitly.
 
-Entry points: `parse_version`, `latest_version`, `choose_versions`.
+Entry points: `parse_version`, `find_latest_version`, `choose_versions`.
 """
 
 import re
@@ -15,14 +15,14 @@ from dataprep_assets.errors import ConfigError
 
 BASE = "base"
 """Name for the files directly in the task's folder."""
-# No leading zeros, because they would give one version several names.
+# no leading zeros, because one version would have several names
 _NUMBER = "(0|[1-9][0-9]*)"
 _NAME = re.compile(f"version_{_NUMBER}(?:-{_NUMBER})?")
 
 
 @dataclass(frozen=True, order=True)
 class TaskVersion:
-    """A version that can be ordered, by (major, minor), then by name."""
+    """Version of a task's data, ordered by (major, minor), then by name."""
 
     major: int
     minor: int
@@ -31,7 +31,7 @@ class TaskVersion:
 
 @dataclass(frozen=True)
 class UnorderedFolder:
-    """A folder whose name cannot be ordered among the versions, and the reason."""
+    """Folder whose name cannot be ordered among the versions, and the reason."""
 
     name: str
     reason: str
@@ -39,14 +39,14 @@ class UnorderedFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionChoice:
-    """The chosen versions, in order, and the folders that cannot be ordered."""
+    """Chosen versions, in order, and the folders that cannot be ordered."""
 
     chosen: tuple[str, ...]
     unordered: tuple[UnorderedFolder, ...]
 
 
 def parse_version(name: str) -> TaskVersion | UnorderedFolder:
-    """Return a folder's version, or the reason why its name cannot be ordered."""
+    """Parse a folder's name as a version; return an `UnorderedFolder` with the reason if that fails."""
     if match := _NAME.fullmatch(name):
         return TaskVersion(int(match[1]), int(match[2] or 0), name)
     suffix = name.removeprefix("version_")
@@ -59,7 +59,7 @@ def parse_version(name: str) -> TaskVersion | UnorderedFolder:
     return UnorderedFolder(name, f"has {suffix!r} instead of numbers")
 
 
-def latest_version(names: Iterable[str]) -> str:
+def find_latest_version(names: Iterable[str]) -> str:
     """Return the version with the highest (major, minor).
 
     Raises ConfigError if no name can be ordered, or if two share the highest version.
@@ -88,7 +88,7 @@ def choose_versions(names: Iterable[str], version: str) -> VersionChoice:
     if version == BASE:
         return VersionChoice(chosen=(BASE,), unordered=unordered)
     if version == "latest":
-        return VersionChoice(chosen=(latest_version(folders),), unordered=unordered)
+        return VersionChoice(chosen=(find_latest_version(folders),), unordered=unordered)
     if version == "all":
         if not ordered:
             raise ConfigError(

@@ -44,10 +44,10 @@ class Sample(Enum):
     @property
     def scaffold(self) -> str:
         """The command that declares a dataset of the sample's component."""
-        # imported here, because this module is also loaded for `dataprep --help`
+        # Imported only when needed, because this module is also loaded for `dataprep --help`.
         from dataprep_assets.declarations import read_component
 
-        return scaffold_command(str(read_component(_SAMPLES / self.datasets[-1] / "defs.yaml")))
+        return format_scaffold_command(str(read_component(_SAMPLES / self.datasets[-1] / "defs.yaml")))
 
     @property
     def missing_extra(self) -> str | None:
@@ -82,10 +82,10 @@ _NEW_NAMES = {
 """Component → the name of a new dataset in the commands that are shown."""
 
 
-def scaffold_command(component: str = "TokenizedCorpus") -> str:
+def format_scaffold_command(component: str = "TokenizedCorpus") -> str:
     """Return the command that declares a new dataset of a component, with every key explained."""
     name = _NEW_NAMES.get(component)
-    return f"dg scaffold defs dataprep_assets.components.{component} {name}" if name else scaffold_command()
+    return f"dg scaffold defs dataprep_assets.components.{component} {name}" if name else format_scaffold_command()
 
 
 def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
@@ -119,28 +119,28 @@ def write_project(target: Path, sample: Sample = Sample.CORPUS) -> str:
     for dataset in _list_folders(sample.datasets):
         shutil.copytree(_SAMPLES / dataset, defs / dataset, ignore=shutil.ignore_patterns("__pycache__"))
         declaration_path = defs / dataset / "defs.yaml"
-        # in this package, samples are one folder deeper
+        # In this package, samples are one folder deeper.
         text = declaration_path.read_text(encoding="utf-8").replace("../../../../.dataprep", "../../../.dataprep")
         declaration_path.write_text(text, encoding="utf-8")
     return name
 
 
 def _find_name_owner(name: str) -> str | None:
-    """Return what this name already means to Python, which would hide the project's package; None if nothing."""
+    """Return the existing meaning of a name, which would hide the project's package; None if the name is free."""
     if keyword.iskeyword(name):
         return "a Python keyword"
     if name in sys.stdlib_module_names:
         return "a module of Python's standard library"
     from importlib.metadata import requires
 
-    # include packages of extras that are not installed yet
+    # Include packages of extras that are not installed yet.
     required = (re.match(r"[\w.-]+", line) for line in requires("dataprep-assets") or ())
     if name in {re.sub(r"\W", "_", found[0]).lower() for found in required if found}:
         return "a package that dataprep needs"
     module_spec = find_spec(name)
     if module_spec is None:
         return None
-    # a package without `__init__.py`, such as `google`, looks the same here as a folder of that name
+    # A package without `__init__.py`, such as `google`, looks the same here as a folder of that name.
     origins = (
         [module_spec.origin] if module_spec.origin is not None else list(module_spec.submodule_search_locations or ())
     )

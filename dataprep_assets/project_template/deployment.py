@@ -21,7 +21,7 @@ _TEMPLATE = Path(__file__).parent
 _DEPLOY = _TEMPLATE / "deploy"
 PAGE = _DEPLOY / "README.md"
 """Page about all targets."""
-_OF_DATASETS = {"duplicates": "rensa", "language": "py3langid", "warc": "fastwarc"}
+_EXTRA_MODULES = {"duplicates": "rensa", "language": "py3langid", "warc": "fastwarc"}
 """Extra that declarations need → the module that shows whether it is installed."""
 _IGNORED = """# passwords, and secrets for stores and hubs
 compose/.env
@@ -57,7 +57,7 @@ def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
     files = [] if place == DeployTarget.SLURM else _write_image(root, project, names)
     for source in sorted(path for path in (_DEPLOY / place).rglob("*") if path.is_file()):
         relative = source.relative_to(_DEPLOY / place)
-        # skip these: the image is written above, and the .gitignore below
+        # Skip these files, because the image is written above, and the .gitignore below.
         if relative.name.startswith((".", "Dockerfile")) or relative.name == "dagster-webserver":
             continue
         (target / relative).parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def write_deployment(root: Path, place: DeployTarget) -> list[Path]:
 
 
 def _list_replacements(project: Project) -> Mapping[str, str]:
-    """Return text in the repository's files → its replacement for the project."""
+    """Return a mapping from texts in the repository's files to their replacements in the project."""
     image = re.sub(r"[^a-z0-9]+", "-", project.location.lower()).strip("-")
     defs = project.defs.relative_to(project.root).as_posix()
     return {
@@ -88,12 +88,12 @@ def _list_replacements(project: Project) -> Mapping[str, str]:
         "dockerfile: deploy/compose/Dockerfile": "dockerfile: deploy/Dockerfile",
         "image: dataprep-assets:": f"image: {image}:",
         "registry.example/dataprep-assets": f"registry.example/{image}",
-        f'tag: "{_image_tag()}"': 'tag: "1"',
+        f'tag: "{_find_image_tag()}"': 'tag: "1"',
         "host: dataprep-assets, port: 4000, name: dataprep_assets": (
             f"host: {image}, port: 4000, name: {project.location}"
         ),
         "- name: dataprep-assets": f"- name: {image}",
-        # placeholders in the image's template
+        # Placeholders in the image's template.
         "PACKAGE": defs.partition("/")[0],
         "IMAGE": image,
         "MODULE": project.target_module,
@@ -101,7 +101,7 @@ def _list_replacements(project: Project) -> Mapping[str, str]:
     }
 
 
-def _image_tag() -> str:
+def _find_image_tag() -> str:
     (tag,) = re.findall(r'tag: "([^"]+)"', (_DEPLOY / "kubernetes" / "values.yaml").read_text(encoding="utf-8"))
     return str(tag)
 
@@ -110,7 +110,7 @@ def _write_image(root: Path, project: Project, names: Mapping[str, str]) -> list
     """Write the Dockerfile and the files that it copies; keep files that a different target wrote earlier."""
     folder = root / "deploy"
     (folder / "wheels").mkdir(parents=True, exist_ok=True)
-    # git does not store empty folders, but the image copies this one
+    # git does not store empty folders, but the image copies this one.
     (folder / "wheels" / ".gitkeep").touch()
     sources = [_TEMPLATE / "Dockerfile", _TEMPLATE / "Dockerfile.dockerignore", _DEPLOY / "compose/dagster-webserver"]
     files = []
@@ -144,7 +144,7 @@ def _find_installation_source() -> Path | None:
     return Path(unquote(url.path)) if url.scheme == "file" else None
 
 
-def wheel_command(root: Path) -> str | None:
+def find_wheel_command(root: Path) -> str | None:
     """Return the command that builds the wheel for a project's image; None if the image does not need it."""
     origin, wheels = _find_installation_source(), root / "deploy" / "wheels"
     if origin is None or not wheels.is_dir() or next(wheels.glob("dataprep_assets-*.whl"), None) is not None:
@@ -153,9 +153,9 @@ def wheel_command(root: Path) -> str | None:
     return f"{command}   # dataprep-assets was not installed from an index"
 
 
-def _installed_extras() -> list[str]:
+def _find_installed_extras() -> list[str]:
     """Return the extras that are installed in this environment."""
-    return [extra for extra, library in _OF_DATASETS.items() if find_spec(library) is not None]
+    return [extra for extra, library in _EXTRA_MODULES.items() if find_spec(library) is not None]
 
 
 def _list_requirements() -> str:
@@ -164,7 +164,7 @@ def _list_requirements() -> str:
     lines = [
         "# Packages of the image, in the versions of the environment that wrote this file. Remove extras or add `ray`.",
         "# Add the packages that your own components import.",
-        f"dataprep-assets[{','.join(['k8s', 'gcs', 'r2', *_installed_extras()])}]=={version('dataprep-assets')}",
+        f"dataprep-assets[{','.join(['k8s', 'gcs', 'r2', *_find_installed_extras()])}]=={version('dataprep-assets')}",
         *(f"{name}=={version(name)}" for name in ("dagster", "dagster-webserver")),
     ]
     return "\n".join(lines) + "\n"

@@ -19,14 +19,14 @@ from dataprep_assets.errors import SourceError, combine_errors, count_of, os_err
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets.sources.hub_cache import (
     HubFile,
-    cached_snapshot,
+    build_outward_link_error,
+    find_cached_snapshot,
     list_cached_files,
-    outward_link_error,
     raise_unlisted,
 )
 from dataprep_assets.stores.files import sha256_file
 
-# imported only for types, because most sources are local
+# Imported only for annotations, because most sources are local and need no client of the Hub.
 if TYPE_CHECKING:
     from dataprep_assets.sources.hub import HubRepo
 
@@ -63,17 +63,17 @@ def find_files_without_dataset(
         state = marks.get((folder, _STATE))
         if state is None and (folder, _INFO) not in marks:
             continue
-        dataset_files = None if state is None or read_file is None else _named_files(state, read_file)
-        stray_paths.update(f"{folder}/{name}".lstrip("/") for name in names if not _is_data_of(name, dataset_files))
+        dataset_files = None if state is None or read_file is None else _read_named_files(state, read_file)
+        stray_paths.update(f"{folder}/{name}".lstrip("/") for name in names if not _is_data_file(name, dataset_files))
     return frozenset(stray_paths)
 
 
-def _is_data_of(name: str, names: frozenset[str] | None) -> bool:
+def _is_data_file(name: str, names: frozenset[str] | None) -> bool:
     return not name.startswith("cache-") if names is None else name in names
 
 
-def _named_files(state: SourceFile, read_file: Callable[[SourceFile], bytes]) -> frozenset[str] | None:
-    """Return the files that a `state.json` names; None if it names no files, such as a file of a different tool."""
+def _read_named_files(state: SourceFile, read_file: Callable[[SourceFile], bytes]) -> frozenset[str] | None:
+    """Return the files that a `state.json` names; None if it names no files, as in a file of a different tool."""
     if state.size_bytes > _MAX_STATE:
         return None
     try:
@@ -82,7 +82,7 @@ def _named_files(state: SourceFile, read_file: Callable[[SourceFile], bytes]) ->
         return None
 
 
-_OF_THE_DISK = "lost+found"
+_DISK_FOLDER = "lost+found"
 """The folder of ext4 at the top of a disk, which only root can read and which contains no data of users."""
 
 
@@ -152,7 +152,7 @@ class SourceAccess(Protocol):
 
     @property
     def storage(self) -> Path:
-        """A path on the disk of the files, also before they are fetched."""
+        """A path on the disk that contains the files, or will contain them after `fetch`."""
         ...
 
 
@@ -163,7 +163,7 @@ def find_copies(access: SourceAccess, relpaths: Sequence[str], *, sensitive: boo
     return tuple(copy for relpath in relpaths for copy in access.copies(relpath))
 
 
-def source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
+def compute_source_digest(access: SourceAccess, entry: ManifestEntry) -> str:
     """Return the digest of an existing file of a source. Raises SourceError, naming the file, if it cannot be read."""
     try:
         return sha256_file(access.path(entry))
@@ -227,7 +227,7 @@ class LocalTree:
             prefix = "" if Path(folder) == self.root else f"{Path(folder).relative_to(self.root).as_posix()}/"
             entries = []
             for name in folders:
-                if name == _OF_THE_DISK:
+                if name == _DISK_FOLDER:
                     continue
                 try:
                     self._require_folder(f"{folder}/{name}", root)
@@ -274,7 +274,9 @@ class LocalTree:
     def _check_link(self, link: Path, root: Path) -> None:
         target = Path(os.path.realpath(link))
         if not self.follow_links and not target.is_relative_to(root):
-            raise outward_link_error(link, f"the source's folder {self.root}", link.relative_to(self.root).as_posix())
+            raise build_outward_link_error(
+                link, f"the source's folder {self.root}", link.relative_to(self.root).as_posix()
+            )
         if target.is_dir() and Path(os.path.realpath(link.parent)).is_relative_to(target):
             raise SourceError(
                 f"{link}: is a link to one of its parent folders, which creates an endless tree. Remove the link"
@@ -307,14 +309,14 @@ class HubCache:
     mirrored = False
 
     def list(self) -> Listing:
-        commit, _ = cached_snapshot(self.folder, self.revision)
+        commit, _ = find_cached_snapshot(self.folder, self.revision)
         files = list_cached_files(self.folder, self.revision, follow_links=self.follow_links)
         snapshot = self.folder / "snapshots" / commit
         return Listing.from_files(
             map(_to_source_file, files),
             lambda file: (snapshot / file.relpath).read_bytes(),
             commit=commit,
-            url_prefix=_url_prefix("/".join(self.folder.name.split("--")[1:]), commit),
+            url_prefix=_format_url_prefix("/".join(self.folder.name.split("--")[1:]), commit),
         )
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
@@ -347,20 +349,20 @@ class HubMirror:
         return Listing.from_files(
             map(_to_source_file, self.repo.list_files(commit)),
             commit=commit,
-            url_prefix=_url_prefix(self.repo.repo_id, commit),
+            url_prefix=_format_url_prefix(self.repo.repo_id, commit),
         )
 
     def bytes_to_fetch(self, entries: Sequence[ManifestEntry]) -> int:
-        return self.repo.disk_needed([_to_hub_file(e) for e in entries])
+        return self.repo.compute_disk_needed([_to_hub_file(e) for e in entries])
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
         if not entries:
             return
         # All entries of a manifest have the same commit.
-        self.repo.mirror(_commit(entries[0]), [_to_hub_file(e) for e in entries], progress=progress)
+        self.repo.mirror(_require_commit(entries[0]), [_to_hub_file(e) for e in entries], progress=progress)
 
     def path(self, entry: ManifestEntry) -> Path:
-        return self.repo.snapshot_dir(_commit(entry)) / entry.relpath
+        return self.repo.get_snapshot_dir(_require_commit(entry)) / entry.relpath
 
     def copies(self, relpath: str) -> Sequence[Path]:
         return sorted(self.storage.glob(f"snapshots/*/{escape(relpath)}"))
@@ -370,11 +372,11 @@ class HubMirror:
         return self.repo.repo_dir
 
 
-def _url_prefix(repo: str, commit: str) -> str:
+def _format_url_prefix(repo: str, commit: str) -> str:
     return f"hf://datasets/{repo}@{commit}/"
 
 
-def _commit(entry: ManifestEntry) -> str:
+def _require_commit(entry: ManifestEntry) -> str:
     if entry.commit is None:
         raise SourceError(f"{entry.relpath}: the manifest has no commit. Rebuild `manifest`")
     return entry.commit

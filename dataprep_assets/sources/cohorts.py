@@ -7,7 +7,7 @@ then decides whether an element is valid.
 The files contain patient data, so messages and `repr` never contain a file's content or name. Messages name the month,
 the record and the byte.
 
-Entry points: `expected_months`, `find_cohorts`, `parse_month`; `CohortReader`.
+Entry points: `list_expected_months`, `find_cohorts`, `parse_month`; `CohortReader`.
 """
 
 import re
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import orjson
 
-from dataprep_assets.bounds import reads_single_rows, report_position
+from dataprep_assets.bounds import must_read_single_rows, report_position
 from dataprep_assets.errors import BadRecordError, ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import COMPRESSION, SourceFile
 from dataprep_assets.sources.readers.blocks import TextReader
@@ -29,9 +29,9 @@ from dataprep_assets.sources.readers.row_files import (
     TOO_LARGE,
     BadRecord,
     is_too_large,
-    whole_lines,
+    read_whole_lines,
 )
-from dataprep_assets.sources.readers.unreadable import unreadable_error
+from dataprep_assets.sources.readers.unreadable import build_unreadable_error
 
 CohortFormat = Literal["json_array", "json_object", "jsonl"]
 
@@ -44,8 +44,8 @@ _DIGITS = re.compile(r"[0-9]+")
 _WHITE = b" \t\r\n"
 
 
-def expected_months(first: str, last: str, absent_months: Collection[str] = ()) -> list[str]:
-    """Return the months ``YYYY-MM`` from ``first`` to ``last``, both included, without the ``absent_months`` ones.
+def list_expected_months(first: str, last: str, absent_months: Collection[str] = ()) -> list[str]:
+    """Return the months ``YYYY-MM`` from ``first`` to ``last``, both included, except ``absent_months``.
 
     Raises ConfigError for a value that is not a month, for a first month after the last, and for an absent month
     outside the range.
@@ -55,7 +55,7 @@ def expected_months(first: str, last: str, absent_months: Collection[str] = ()) 
             raise ConfigError(f"{month!r}: must be a year and a month (YYYY-MM)")
     if first > last:
         raise ConfigError(f"first ({first}) must not be after last ({last}). Correct one of them")
-    months = [_format_month(number) for number in range(_month_number(first), _month_number(last) + 1)]
+    months = [_format_month(number) for number in range(_parse_month_number(first), _parse_month_number(last) + 1)]
     if outside := sorted(set(absent_months) - set(months)):
         raise ConfigError(
             f"{', '.join(outside)}: must be within {first} to {last}. Correct the list, `first` or `last`"
@@ -63,7 +63,7 @@ def expected_months(first: str, last: str, absent_months: Collection[str] = ()) 
     return [month for month in months if month not in absent_months]
 
 
-def _month_number(month: str) -> int:
+def _parse_month_number(month: str) -> int:
     year, number = month.split("-")
     return int(year) * 12 + int(number) - 1
 
@@ -75,7 +75,7 @@ def _format_month(number: int) -> str:
 def find_cohorts(
     files: Iterable[SourceFile], pattern: str, expected_months: Sequence[str], absent_months: Collection[str] = ()
 ) -> dict[str, SourceFile]:
-    """Return month → file for the expected months that have a file, in order.
+    """Return a mapping from each expected month with a file to that file, in order.
 
     ``pattern``: a regular expression with the groups ``year`` and ``month`` that matches the whole path of a cohort
     inside the source. Files that do not match, groups that are not decimal numbers, and unexpected months are ignored.
@@ -91,11 +91,11 @@ def find_cohorts(
             file_of_month[month] = file
     if wrong_names := sorted(repeated_months & {*expected_months, *absent_months}):
         raise SourceError(
-            f"months: several files for {_list_months(wrong_names)}. Keep only one file per month in the source"
+            f"months: several files for {_format_months(wrong_names)}. Keep only one file per month in the source"
         )
     if wrong_names := sorted(file_of_month.keys() & set(absent_months)):
         raise SourceError(
-            f"months: the source has files for {_list_months(wrong_names)}, but `months.allow_missing` lists them as "
+            f"months: the source has files for {_format_months(wrong_names)}, but `months.allow_missing` lists them as "
             "missing. Correct `months.allow_missing`"
         )
     return {month: file_of_month[month] for month in expected_months if month in file_of_month}
@@ -109,7 +109,7 @@ def parse_month(relpath: str, pattern: str) -> str | None:
     return f"{int(match['year']):04d}-{int(match['month']):02d}"
 
 
-def _list_months(months: Sequence[str]) -> str:
+def _format_months(months: Sequence[str]) -> str:
     return ", ".join(months[:8]) + (f" and {len(months) - 8} more" if len(months) > 8 else "")
 
 
@@ -163,9 +163,9 @@ class CohortReader:
         """Bytes of the file as stored that were read."""
         return self._blocks.bytes_read
 
-    def unreadable_error(self, first: str) -> BadRecordError:
+    def build_unreadable_error(self, first: str) -> BadRecordError:
         """Return the error for a file without records; `first` is the position of its first element and its defect."""
-        return unreadable_error(self._blocks.path, self._format, self._blocks.compression, self._label, first)
+        return build_unreadable_error(self._blocks.path, self._format, self._blocks.compression, self._label, first)
 
     def __iter__(self) -> Iterator[PatientRecord | BadRecord]:
         elements = (
@@ -176,7 +176,7 @@ class CohortReader:
             )
         )
         for row, (byte, raw) in enumerate(elements, 1):
-            if row % _RECORDS_PER_REPORT == 1 or reads_single_rows():
+            if row % _RECORDS_PER_REPORT == 1 or must_read_single_rows():
                 report_position(self._label, row, byte)
             if raw is None or is_too_large(raw, self._largest):
                 yield BadRecord(row, byte, TOO_LARGE)
@@ -192,14 +192,14 @@ class CohortReader:
             # Add braces, so that the parser also checks the pair's key, colon and end.
             value = parse_value(b"{%b}" % raw if self._format == "json_object" else raw)
         except orjson.JSONDecodeError:
-            return self._bad_record(row, byte, raw)
+            return self._build_bad_record(row, byte, raw)
         if self._format == "json_object":
             ((key, value),) = value.items()  # exactly one pair, because elements are cut at the commas between pairs
         if not isinstance(value, dict):
             return BadRecord(row, byte, "not_an_object")
         return PatientRecord(row, byte, key, value)
 
-    def _bad_record(self, row: int, byte: int, raw: bytes) -> BadRecord:
+    def _build_bad_record(self, row: int, byte: int, raw: bytes) -> BadRecord:
         try:
             raw.decode()
         except UnicodeDecodeError:
@@ -215,7 +215,7 @@ def _read_lines(blocks: Iterator[bytes], largest: int) -> Iterator[tuple[int, by
 
     The content of a blank line is empty.
     """
-    for line_group, byte in whole_lines(strip_mark(blocks), largest):
+    for line_group, byte in read_whole_lines(strip_mark(blocks), largest):
         if line_group is None:
             yield byte, None
             continue

@@ -32,12 +32,12 @@ from dataprep_assets.sources.hub_cache import (
     HubFile,
     check_commit,
     check_file,
-    default_cache_dir,
+    find_default_cache_dir,
     find_size,
     is_inside,
     link_blob,
-    locked_directory,
-    repo_folder,
+    lock_directory,
+    name_repo_folder,
 )
 from dataprep_assets.stores import ranged
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs, strip_queries
@@ -269,10 +269,10 @@ class HubRepo:
     @property
     def repo_dir(self) -> Path:
         """The repository's folder in the cache."""
-        cache = self.cache_dir if self.cache_dir is not None else default_cache_dir()
-        return cache / repo_folder(self.repo_id)
+        cache = self.cache_dir if self.cache_dir is not None else find_default_cache_dir()
+        return cache / name_repo_folder(self.repo_id)
 
-    def snapshot_dir(self, commit: str) -> Path:
+    def get_snapshot_dir(self, commit: str) -> Path:
         """Return the folder in which the files of ``commit`` have their own names."""
         return self.repo_dir / "snapshots" / check_commit(commit, self.repo_id)
 
@@ -286,7 +286,7 @@ class HubRepo:
         api = HfApi(endpoint=self.hub_url, token=self.token)
         label = f"revision {self.revision} of {self.repo_id}"
 
-        def ask() -> str:
+        def request_commit() -> str:
             with translate_errors(label):
                 info = api.repo_info(
                     self.repo_id, repo_type="dataset", revision=self.revision, timeout=self.timeout_seconds
@@ -296,7 +296,7 @@ class HubRepo:
         # Few attempts, because this is the first request to the Hub and should fail within seconds without a network.
         soon = replace(self.retry, attempts=min(self.retry.attempts, _FIRST_ATTEMPTS))
         try:
-            return soon.run(ask, label=label)
+            return soon.run(request_commit, label=label)
         except TransferError as error:
             raise TransferError(
                 f"{error}. Check that {self.hub_url} can be reached. Set HF_ENDPOINT for a different Hub, or `source: "
@@ -328,7 +328,7 @@ class HubRepo:
                 raise SourceError(
                     f"{label}: the file list has more than {_MAX_PAGES:,} pages. Check HF_ENDPOINT and any proxy"
                 )
-            entries, url = self.retry.run(partial(self._tree_page, url, headers, label), label=label)
+            entries, url = self.retry.run(partial(self._fetch_tree_page, url, headers, label), label=label)
             # Refuse a page on a different host, because the token is sent with each page.
             if url is not None and parse_origin(url) != parse_origin(first_url):
                 raise SourceError(
@@ -343,12 +343,12 @@ class HubRepo:
                 size = repo_file.lfs.size if repo_file.lfs is not None else repo_file.size
                 file = HubFile(relpath=repo_file.path, size=size, sha256=sha256, etag=sha256 or repo_file.blob_id)
                 files[file.relpath] = check_file(file, label)
-                tree[file.relpath] = _tree_entry(repo_file)
+                tree[file.relpath] = _build_tree_entry(repo_file)
         # Write the tree only after all pages are read, because readers assume that it has all files of the commit.
         self._write_tree(commit, tree)
         return [files[relpath] for relpath in sorted(files)]
 
-    def disk_needed(self, files: Sequence[HubFile]) -> int:
+    def compute_disk_needed(self, files: Sequence[HubFile]) -> int:
         """Return the bytes that mirroring ``files`` will add to the disk, counting each missing or wrong blob once.
 
         Blocks that an interrupted download already allocated are not counted.
@@ -358,7 +358,7 @@ class HubRepo:
         for file in _deduplicate_files(files):
             if find_size(blobs / file.etag) == file.size:
                 continue
-            needed += max(0, file.size - ranged.partial_bytes(blobs / file.etag))
+            needed += max(0, file.size - ranged.measure_partial_bytes(blobs / file.etag))
         return needed
 
     def mirror(
@@ -384,8 +384,8 @@ class HubRepo:
             raise ConfigError(f"mirror of {self.repo_id}: workers must be at least 1, not {workers}")
         for file in files:
             check_file(file, f"{self.repo_id}@{commit}")
-        snapshot = self.snapshot_dir(commit)
-        check_headroom(self.repo_dir, self.disk_needed(files))
+        snapshot = self.get_snapshot_dir(commit)
+        check_headroom(self.repo_dir, self.compute_disk_needed(files))
         blobs = self.repo_dir / "blobs"
         for directory in (blobs, snapshot):
             directory.mkdir(parents=True, exist_ok=True)
@@ -415,7 +415,9 @@ class HubRepo:
         self._write_ref(commit)
         return paths
 
-    def _tree_page(self, url: str, headers: dict[str, str], label: str) -> tuple[list[dict[str, Any]], str | None]:
+    def _fetch_tree_page(
+        self, url: str, headers: dict[str, str], label: str
+    ) -> tuple[list[dict[str, Any]], str | None]:
         from huggingface_hub.utils import get_session, hf_raise_for_status
 
         with translate_errors(label):
@@ -429,7 +431,7 @@ class HubRepo:
         return entries, urljoin(url, next_url) if next_url else None
 
     def _write_tree(self, commit: str, tree: Mapping[str, Mapping[str, Any]]) -> None:
-        """Store the listing where the Hub's client stores it, because a commit's files never change."""
+        """Store the listing where the Hub's client stores it. It stays valid, because a commit's files never change."""
         files = {relpath: tree[relpath] for relpath in sorted(tree)}
         listing = json.dumps({"format_version": _TREE_VERSION, "files": files}, indent=1)
         self._write(self.repo_dir / "trees" / f"{commit}.json", listing, draft_name=f".tree-{commit}.new")
@@ -447,7 +449,7 @@ class HubRepo:
         # Use a fixed name, so that the next writer overwrites the remains of an interruption.
         draft = self.repo_dir / draft_name
         # Lock the repository, because two concurrent mirrors would write the same draft.
-        with locked_directory(self.repo_dir):
+        with lock_directory(self.repo_dir):
             with open(draft, "w", encoding="utf-8", opener=open_own_file) as stream:
                 stream.write(text)
                 stream.flush()
@@ -455,7 +457,7 @@ class HubRepo:
             os.replace(draft, path)
 
 
-def _tree_entry(file: "RepoFile") -> dict[str, Any]:
+def _build_tree_entry(file: "RepoFile") -> dict[str, Any]:
     """Return a file's entry in `trees/<commit>.json`, in format 1 of huggingface_hub's `_tree_cache` module."""
     entry: dict[str, Any] = {"size": file.size, "blob_id": file.blob_id}
     if file.lfs is not None:
@@ -467,7 +469,7 @@ def _tree_entry(file: "RepoFile") -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class _BlobFetcher:
-    """Verification of one existing blob, or download of a missing one."""
+    """Fetcher of one blob: it verifies an existing blob, or downloads a missing one."""
 
     repo: HubRepo
     commit: str

@@ -8,8 +8,8 @@ It is the layout of ``huggingface_hub`` (``file_download.py``)::
         refs/<revision>             the commit, 40 hex digits, no newline
         trees/<commit>.json         the list of the commit's files, as the Hub's client caches it
 
-Entry points: :class:`HubFile`, :func:`cached_snapshot` and :func:`list_cached_files`. ``huggingface_hub`` is imported
-inside functions because it is slow to import and reads its environment at that moment.
+Entry points: :class:`HubFile`, :func:`find_cached_snapshot` and :func:`list_cached_files`. ``huggingface_hub`` is
+imported inside functions because it is slow to import and reads its environment at that moment.
 """
 
 import fcntl
@@ -66,22 +66,22 @@ def check_commit(value: str, label: str) -> str:
     return value
 
 
-def default_cache_dir() -> Path:
+def find_default_cache_dir() -> Path:
     """Return ``HF_HUB_CACHE``, else ``HF_HOME/hub``, else the user's cache.
 
-    ``huggingface_hub`` resolved it at import.
+    ``huggingface_hub`` reads these variables when it is imported.
     """
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
 
 
-def repo_folder(repo_id: str) -> str:
+def name_repo_folder(repo_id: str) -> str:
     """Return the folder name of a dataset's repository in the cache, e.g., ``datasets--org--name``."""
     return "--".join(["datasets", *repo_id.split("/")])
 
 
-def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
+def find_cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
     """Return the commit and the snapshot folder of ``revision`` in an existing cache (``.../datasets--org--name``).
 
     The commit comes from ``refs/``, because a cache may have several snapshots, and the order of hashes has no meaning.
@@ -114,7 +114,7 @@ def cached_snapshot(repo_dir: Path, revision: str = "main") -> tuple[str, Path]:
     return commit, snapshots / commit
 
 
-def outward_link_error(link: Path, source: str, relpath: str | None = None) -> SourceError:
+def build_outward_link_error(link: Path, source: str, relpath: str | None = None) -> SourceError:
     """Return the error for a link that leads out of a source or its cache."""
     return SourceError(
         f"{link}: is a link to a file outside {source}. Replace the link with the file. If you trust the links, set "
@@ -134,7 +134,7 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
     Blobs may be links within the cache, or, with ``follow_links``, out of it. Raises SourceError for other links, for
     folders that cannot be read, and, naming the links, for missing blobs.
     """
-    _, snapshot = cached_snapshot(repo_dir, revision)
+    _, snapshot = find_cached_snapshot(repo_dir, revision)
     files: list[HubFile] = []
     cache = repo_dir.resolve().parent
     dangling: list[str] = []
@@ -150,7 +150,7 @@ def list_cached_files(repo_dir: Path, revision: str = "main", *, follow_links: b
                 dangling.append(relpath)
                 continue
             if not follow_links and path.is_symlink() and not path.resolve().is_relative_to(cache):
-                raise outward_link_error(path, f"the cache {cache}")
+                raise build_outward_link_error(path, f"the cache {cache}")
             # Follow only the first link, because the blob may be a link into a store that several repositories share.
             blob = Path(os.readlink(path)).name if path.is_symlink() else ""
             etag = blob if _BLOB.fullmatch(blob) else ""
@@ -192,7 +192,7 @@ def link_blob(snapshot: Path, file: HubFile) -> Path:
 
 
 @contextmanager
-def locked_directory(directory: Path) -> Iterator[None]:
+def lock_directory(directory: Path) -> Iterator[None]:
     """Lock a directory during a small write; has no effect if directories cannot be locked."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -68,7 +68,7 @@ _POLL_SECONDS = 0.05
 
 # Suffixes of the bookkeeping files next to a mirrored file.
 _COMPANIONS = (".etag", ".part")
-_IN_THE_WAY = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
+_OBSTRUCTED_ERRNOS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +136,11 @@ class ObjectStorePrefix:
             path = self.path(entry)
             if _read_size(path) == entry.size_bytes and _read_record(_record_path(path)).get("etag") == entry.etag:
                 continue
-            needed += max(0, entry.size_bytes - ranged.partial_bytes(path))
+            needed += max(0, entry.size_bytes - ranged.measure_partial_bytes(path))
         return needed
 
     def fetch(self, entries: Sequence[ManifestEntry], progress: Callable[[int], None] | None = None) -> None:
-        """Mirror the entries. A mirrored file is read again, and reused if its bytes are still the verified ones.
+        """Mirror the entries. A mirrored file is read again, and reused if its digest still matches its record.
 
         `progress` gets byte counts, reused ones included (see `stores.ranged.download`). Raises SourceError (no room,
         an object removed or changed since the manifest), ConfigError (no access), TransferError and CorruptSourceError,
@@ -201,7 +201,7 @@ class _Fetcher:
             with _lock_record(_record_path(path), label, self.stop.is_set) as record:
                 self._ensure(entry, path, record, label)
         except OSError as error:
-            if error.errno in _IN_THE_WAY:
+            if error.errno in _OBSTRUCTED_ERRNOS:
                 raise SourceError(
                     f"{label}: {error.filename} blocks its mirror: one key is a folder in another key's path. Rename "
                     "one of the objects, or remove that file"
@@ -222,7 +222,7 @@ class _Fetcher:
         # Empty the record before the file changes, so that no record describes unverified bytes.
         os.ftruncate(record, 0)
         path.unlink(missing_ok=True)
-        info = self._pinned_info(entry, label)
+        info = self._read_pinned_info(entry, label)
         digest = ranged.download(
             lambda start, stop: self._read_range(entry, start, stop, label),
             size=entry.size_bytes,
@@ -239,16 +239,16 @@ class _Fetcher:
         os.pwrite(record, content, 0)
         os.fsync(record)
 
-    def _pinned_info(self, entry: ManifestEntry, label: str) -> ObjectInfo:
+    def _read_pinned_info(self, entry: ManifestEntry, label: str) -> ObjectInfo:
         """Return the store's information on the object that the manifest pinned.
 
         Raises SourceError if the object no longer exists.
         """
         info = self.store.head(entry.relpath)
         if info is None:
-            raise _removed_object_error(label)
+            raise _build_removed_object_error(label)
         if (info.version, info.bytes) != (entry.etag, entry.size_bytes):
-            raise _changed_error(
+            raise _build_changed_error(
                 label,
                 f"version {info.version} with {count_of(info.bytes, 'byte')}, but the manifest lists version "
                 f"{entry.etag} with {entry.size_bytes}",
@@ -259,9 +259,9 @@ class _Fetcher:
         try:
             yield from self.store.read(entry.relpath, start, stop, version=entry.etag)
         except ConflictError:
-            raise _changed_error(label, f"version {entry.etag} was replaced during the download") from None
+            raise _build_changed_error(label, f"version {entry.etag} was replaced during the download") from None
         except MissingArtifactError:
-            raise _removed_object_error(label) from None
+            raise _build_removed_object_error(label) from None
 
     def _find_difference(self, info: ObjectInfo, path: Path) -> str:
         """Return the difference between a fetched file and the store's own digests; "" if they match."""
@@ -300,14 +300,14 @@ class _Fetcher:
         return False
 
 
-def _changed_error(label: str, difference: str) -> SourceError:
+def _build_changed_error(label: str, difference: str) -> SourceError:
     return SourceError(
         f"{label}: the object changed after the manifest was built ({difference}). Restore the object, or rebuild "
         "`manifest` if the change was intended"
     )
 
 
-def _removed_object_error(label: str) -> SourceError:
+def _build_removed_object_error(label: str) -> SourceError:
     return SourceError(
         f"{label}: the object no longer exists. Restore the object, or rebuild `manifest` if the removal was intended"
     )

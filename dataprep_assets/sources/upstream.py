@@ -25,7 +25,7 @@ PLACES = ("path", "dagster/uri", "uri")
 
 Assets of this package have them.
 """
-_REMEMBERED_SECONDS = 5
+_CACHE_SECONDS = 5
 """Time for which materializations are cached, so that Dagster is not queried again for each shard."""
 
 
@@ -46,22 +46,22 @@ Home = Callable[[], str | None]
 
 
 # At most one pair, set by `set_provider`.
-_answering: list[tuple[Lookup, Home]] = []
+_providers: list[tuple[Lookup, Home]] = []
 
 
 def set_provider(lookup: Lookup, home: Home, *, by_default: bool = False) -> None:
     """Use these functions for asset queries in this process. With `by_default`, existing functions are kept."""
-    if not (by_default and _answering):
-        _answering[:] = [(lookup, home)]
+    if not (by_default and _providers):
+        _providers[:] = [(lookup, home)]
 
 
 @lru_cache(maxsize=64)
 def _find_materializations(key: tuple[str, ...], _: int) -> tuple[Materialization, ...]:
-    if not _answering:
+    if not _providers:
         raise SourceError(
             f"{'/'.join(key)}: the location of this asset's files is known only in Dagster. Set `source.path`"
         )
-    return tuple(_answering[0][0](key))
+    return tuple(_providers[0][0](key))
 
 
 def open_asset(
@@ -82,7 +82,7 @@ def open_asset(
     if place is not None and "{partition}" not in place:
         return _open_place(name, place, cache_dir, follow_links)
     # The cache key includes the number of the time slot, so that the next slot queries Dagster again.
-    materializations = _find_materializations(tuple(key), int(time.monotonic()) // _REMEMBERED_SECONDS)
+    materializations = _find_materializations(tuple(key), int(time.monotonic()) // _CACHE_SECONDS)
     if not materializations:
         raise SourceError(
             f"{name} was never materialized, or does not exist (`dg list defs` lists all assets). Run "
@@ -109,7 +109,7 @@ def describe_launch(key: Sequence[str]) -> str:
 
     It sets DAGSTER_HOME, because Dagster would otherwise not record the run.
     """
-    home = _answering[0][1]() if _answering else None
+    home = _providers[0][1]() if _providers else None
     return f"{f'DAGSTER_HOME={home} ' if home else ''}dg launch --assets {'/'.join(key)}"
 
 
@@ -157,7 +157,10 @@ class UpstreamPartitions:
     """The locations of an asset's partitions as one source, with the files of each partition below its key."""
 
     def __init__(self, parts: Mapping[str, SourceAccess]) -> None:
-        """Combine partition → its files; at least one, all local or all mirrored."""
+        """Combine the sources of all partitions: partition key → access to its files.
+
+        There must be at least one partition, and the sources must be either all local or all mirrored.
+        """
         self._parts = parts
         kinds = {part.mirrored for part in parts.values()}
         if len(kinds) > 1:

@@ -8,14 +8,14 @@ query, which contains the signature, is removed from their messages.
 import logging
 import re
 
-_OF_BOTOCORE = (
+_BOTOCORE_LOGGERS = (
     *("auth", "awsrequest", "client", "credentials", "endpoint", "hooks", "httpsession", "parsers", "regions"),
     *("retries", "retryhandler", "signers", "tokens", "utils"),
 )
 _LOGGERS = (
     *("botocore", "boto3", "s3transfer", "urllib3", "urllib3.connectionpool", "urllib3.connection"),
     *("requests", "google.auth", "google.auth.transport", "google.resumable_media", "google.cloud.storage"),
-    *(f"botocore.{part}" for part in _OF_BOTOCORE),
+    *(f"botocore.{part}" for part in _BOTOCORE_LOGGERS),
     # These loggers would write all request and response headers, such as `Location` and `Set-Cookie`.
     *(
         f"{core}.{part}"

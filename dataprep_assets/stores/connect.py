@@ -116,20 +116,20 @@ class S3Address(BucketAddress):
 
     def __call__(self) -> Store:
         # Import the client here, because addresses are also created and compared without it installed.
-        from dataprep_assets.stores.amazon.api import CredentialNames, s3_client
+        from dataprep_assets.stores.amazon.api import CredentialNames, create_s3_client
         from dataprep_assets.stores.amazon.s3 import S3Store
 
         names = CredentialNames(key_id=self.key_names[0], secret=self.key_names[1])
-        return S3Store(s3_client(self), self.bucket, self.prefix, credentials=names)
+        return S3Store(create_s3_client(self), self.bucket, self.prefix, credentials=names)
 
     def with_environment(self, environment: Mapping[str, str], *, profile: str | None, reads: bool) -> Self:
         if profile is not None:
             return replace(self, profile=profile)
-        names = s3_credentials(environment)
+        names = list_s3_credentials(environment)
         key_id, secret, token = (environment.get(name) or None for name in names or ("", "", ""))
         return replace(
             self,
-            endpoint_url=s3_endpoint(environment),
+            endpoint_url=find_s3_endpoint(environment),
             access_key_id=key_id,
             secret_access_key=secret,
             session_token=token,
@@ -208,7 +208,7 @@ def format_bucket_urls(rest: str = "bucket/prefix") -> str:
     return ", ".join(f"{scheme}://{rest}" for scheme in BUCKETS)
 
 
-def s3_credentials(environment: Mapping[str, str]) -> tuple[str, str, str] | None:
+def list_s3_credentials(environment: Mapping[str, str]) -> tuple[str, str, str] | None:
     """Return the names of the variables with the key id, the secret and the session token (only for temporary keys).
 
     Write credentials are preferred. None means boto3's chain, which includes AWS_…. Raises ConfigError naming the
@@ -224,7 +224,7 @@ def s3_credentials(environment: Mapping[str, str]) -> tuple[str, str, str] | Non
     return None
 
 
-def s3_endpoint(environment: Mapping[str, str]) -> str | None:
+def find_s3_endpoint(environment: Mapping[str, str]) -> str | None:
     """Return DATAPREP_ENDPOINT_URL, else the endpoint of the Cloudflare account R2_DATASET_ACCOUNT_ID, else None.
 
     Raises ConfigError if the variable is not a valid endpoint or account id.
@@ -283,7 +283,7 @@ def parse_place(
 def list_names_to_set(environment: Mapping[str, str], *, reads: bool = False) -> tuple[str, str]:
     """Return the names of the two variables to set if no credentials are set.
 
-    If the environment sets R2's account or bucket, these are R2's variables; with `reads`, those for its read keys.
+    If the environment sets R2's account or bucket, these are R2's variables; with `reads`, its variables for read keys.
     """
     if environment.get("R2_DATASET_ACCOUNT_ID") or environment.get("R2_DATASET_BUCKET_NAME"):
         return READ_PAIR if reads else WRITE_PAIR
@@ -306,7 +306,8 @@ def list_consumer_lines(place: StoreAddress) -> list[str]:
     if isinstance(place, S3Address):
         endpoint = place.endpoint_url or ""
         account = endpoint.removeprefix("https://").removesuffix(".r2.cloudflarestorage.com")
-        # A bucket in a jurisdiction has an endpoint with a dot (`<id>.eu`), which is not an account id (`s3_endpoint`).
+        # A bucket in a jurisdiction has an endpoint with a dot (`<id>.eu`), which is not an account id
+        # (`find_s3_endpoint`).
         is_r2 = account.isalnum() and endpoint == f"https://{account}.r2.cloudflarestorage.com"
         account_text = f"R2_DATASET_ACCOUNT_ID={account}" if is_r2 else f"DATAPREP_ENDPOINT_URL={endpoint}"
         return [

@@ -69,7 +69,7 @@ class SourceDigests:
         """Return the digest (64 hex digits) that identifies the file with this SHA-256 (hex)."""
         if self.key is None:
             return sha256
-        # Keep the prefix of the first sources with keyed digests, because a new one would rebuild all notes.
+        # The prefix names the first kind of source that had keyed digests. Changing it would rebuild all notes.
         return hmac.digest(self.key, b"dataprep_assets/cohort_file\0" + sha256.encode(), "sha256").hex()
 
 
@@ -123,7 +123,7 @@ def private_files(is_wanted: bool = True) -> Iterator[None]:
         # Reading the umask means setting it. Set the private one, because other threads may create files meanwhile.
         old_umask = os.umask(OTHERS)
         os.umask(OTHERS | old_umask)
-        # Inside another block, `old_umask` is the private umask, so keep the outermost block's one for the end.
+        # Inside another block, `old_umask` is the private umask, so keep the outermost block's original umask.
         _entered.append(_entered[0] if _entered else old_umask)
     try:
         yield
@@ -151,7 +151,7 @@ def is_private_mode() -> bool:
     return bool(_entered)
 
 
-def current_umask() -> int:
+def read_umask() -> int:
     """Return the umask of this process."""
     with _lock:
         # Reading the umask means setting it. Set the private one, because other threads may create files meanwhile.
@@ -337,9 +337,9 @@ def fsync_path(path: Path, flags: int) -> None:
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a regular file only; an opener for `open`.
+    """Open a file if it is regular; usable as `opener` of `open`.
 
-    Raises OSError for anything else. A link could lead anywhere, and opening a FIFO would wait for its writer.
+    Raises OSError if it is not. A link could lead anywhere, and opening a FIFO would wait for its writer.
     """
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -67,10 +67,10 @@ from dataprep_assets.stores.store import (
     Progress,
     ReversibleProgress,
     Store,
+    build_conflict_error,
+    build_missing_object_error,
     check_key,
     check_range,
-    conflict_error,
-    missing_object_error,
 )
 from dataprep_assets.stores.upload import UploadPart, send_parts, split_into_parts
 
@@ -110,7 +110,7 @@ _REMEDY = (
 
 
 class MissingObjectError(Exception):
-    """A missing object, or a missing generation of it."""
+    """Error for a missing object, or a missing generation of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +190,7 @@ class GcsBucket:
         """Return the object; raise MissingArtifactError if it does not exist."""
         info = self.head(self.check_key(key))
         if info is None:
-            raise missing_object_error(self.label(key))
+            raise build_missing_object_error(self.label(key))
         return info
 
     def blobs(self, prefix: str) -> Iterator[tuple[ObjectInfo, Blob]]:
@@ -560,7 +560,7 @@ class GcsStore(Store):
             return self._bucket.insert(key, data, metadata, label=label, if_generation=required_generation)
         except ConflictError:
             current_info = self.head(key)
-            raise conflict_error(label, if_version, current_info and current_info.version) from None
+            raise build_conflict_error(label, if_version, current_info and current_info.version) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(self._bucket.check_key(key))
@@ -616,7 +616,7 @@ class GcsStore(Store):
         label = self._bucket.label(self._bucket.check_key(key))
 
         def fetch(info: ObjectInfo, report: Progress) -> str:
-            def complaint(path: Path, _: str) -> str:
+            def describe_mismatch(path: Path, _: str) -> str:
                 actual_crc = compute_file_crc32c(path)
                 return (
                     ""
@@ -630,7 +630,7 @@ class GcsStore(Store):
                 target=target,
                 sha256=sha256 or info.sha256,
                 # Compare the server's own digest even if a SHA-256 is known.
-                verify=complaint,
+                verify=describe_mismatch,
                 label=label,
                 part_bytes=self._part_bytes,
                 workers=self._workers,

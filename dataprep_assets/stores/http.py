@@ -4,7 +4,7 @@ A key is the path relative to that URL. The server must answer HEAD, and range r
 Each request follows the redirects again, so the signed URLs behind them never expire. A token is sent only to the
 first server. Messages contain only the status of a response.
 
-Entry points: :class:`HttpStore`, and `hub_url` for `hf://` addresses.
+Entry points: :class:`HttpStore`, and `build_hub_url` for `hf://` addresses.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,9 +26,9 @@ from dataprep_assets.stores.store import (
     ObjectInfo,
     Progress,
     ReadOnlyStore,
+    build_missing_object_error,
     check_key,
     check_range,
-    missing_object_error,
 )
 
 _BLOCK = 1024 * 1024
@@ -37,7 +37,7 @@ _RETRY = RetryPolicy()
 keep_secrets_from_logs()
 
 
-def hub_url(address: str, environment: Mapping[str, str]) -> str:
+def build_hub_url(address: str, environment: Mapping[str, str]) -> str:
     """Return the URL of the files at `hf://[datasets/]organization/name[@revision][/folder]` (a dataset or a model).
 
     The Hub's URL is HF_ENDPOINT in `environment`, or https://huggingface.co. The default revision is `main`. Raises
@@ -110,7 +110,7 @@ class HttpStore(ReadOnlyStore):
         check_range(start, stop, label)
         info = self.head(key)
         if info is None:
-            raise missing_object_error(label)
+            raise build_missing_object_error(label)
         if version is not None and info.version != version:
             raise ConflictError(f"{label}: expected version {version}, but found {info.version}. Run the command again")
         if max(start, stop or 0) > info.bytes:
@@ -203,14 +203,14 @@ class HttpStore(ReadOnlyStore):
         try:
             with self._client.stream(method, f"{self._base}/{quote(key)}", headers=headers) as response:
                 if not response.is_success:
-                    raise self._refusal_error(response, label)
+                    raise self._build_refusal_error(response, label)
                 yield response
         except httpx.HTTPError as error:
             # Not chained, because the request after a redirect has a signed URL.
             host = urlsplit(self._base).netloc
             raise_detached(RetryableError(f"the connection to {host} failed ({type(error).__name__})"))
 
-    def _refusal_error(self, response: httpx.Response, label: str) -> Exception:
+    def _build_refusal_error(self, response: httpx.Response, label: str) -> Exception:
         status = response.status_code
         if status == 404:
             return FileNotFoundError(label)

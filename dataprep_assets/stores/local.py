@@ -42,10 +42,10 @@ from dataprep_assets.stores.store import (
     ObjectInfo,
     Progress,
     Store,
+    build_conflict_error,
+    build_missing_object_error,
     check_key,
     check_range,
-    conflict_error,
-    missing_object_error,
 )
 
 _BLOCK = 1024 * 1024
@@ -53,7 +53,7 @@ _COPY_BLOCK = 4 * 1024 * 1024
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
+_OBSTRUCTED_ERRNOS = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST}
 # Error numbers of file systems without hard links.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -272,7 +272,7 @@ class LocalStore(Store):
             if if_absent and (current_info is not None or not _link_file(temporary, path)):
                 raise ConflictError(f"{path}: expected no object, but found one")
             if if_version is not None and (current_info is None or current_info.version != if_version):
-                raise conflict_error(str(path), if_version, current_info and current_info.version)
+                raise build_conflict_error(str(path), if_version, current_info and current_info.version)
             # After `_link_file`, both names are one file, so this does nothing; the temporary name is removed with its
             # folder.
             os.replace(temporary, path)
@@ -329,7 +329,7 @@ def _find_info(key: str, path: Path) -> ObjectInfo | None:
 def _require_info(key: str, path: Path) -> ObjectInfo:
     info = _find_info(key, path)
     if info is None:
-        raise missing_object_error(str(path))
+        raise build_missing_object_error(str(path))
     return info
 
 
@@ -359,7 +359,7 @@ def _find_latest_change(paths: Sequence[Path]) -> float:
 
 def _finish(file: BinaryIO) -> None:
     """Sync a new file and give it a modification time that no earlier file with its inode can have."""
-    # Not if the file shares its inode with another object, whose version must not change.
+    # Skip a file that shares its inode with another object, because that object's version must not change.
     if os.fstat(file.fileno()).st_nlink == 1:
         os.utime(file.fileno(), ns=(time.time_ns(), time.time_ns()))
     os.fsync(file.fileno())
@@ -399,7 +399,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
             raise TransferError(f"{path}: the disk is full. Free space there, then run the command again") from error
         if error.errno in _REFUSED:
             raise SourceError(f"{path}: access denied ({error.strerror}). Correct its owner or permissions") from error
-        if error.errno in _IN_THE_WAY:
+        if error.errno in _OBSTRUCTED_ERRNOS:
             raise SourceError(
                 f"{path}: one key is a folder in another key's path ({error.strerror}). Rename one of the objects"
             ) from error

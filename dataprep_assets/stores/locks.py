@@ -90,21 +90,21 @@ def open_own_file(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -
     except OSError as error:
         # ELOOP: the path is a link. ENXIO: it is a pipe without a reader, or a socket.
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise _planted_error(path) from None
+            raise _build_planted_error(path) from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _planted_error(path)
+        raise _build_planted_error(path)
     return descriptor
 
 
 def refuse_link(folder: Path) -> None:
     """Raise IntegrityError if the path of one of the project's own folders is a link."""
     if folder.is_symlink():
-        raise _planted_error(folder)
+        raise _build_planted_error(folder)
 
 
-def _planted_error(path: str | os.PathLike[str]) -> IntegrityError:
+def _build_planted_error(path: str | os.PathLike[str]) -> IntegrityError:
     return IntegrityError(
         f"{os.fspath(path)}: is a link or not a regular file, although this path is reserved for dataprep, and was "
         "not read. Find out who created it, remove it, and run the command again"

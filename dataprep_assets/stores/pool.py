@@ -20,7 +20,7 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
     ``stop`` is set when the group ends for any reason, so calls should poll it. Once it is set, no further item starts.
     """
 
-    def guarded(item: T) -> None:
+    def fetch_unless_stopped(item: T) -> None:
         if stop.is_set():
             return
         try:
@@ -34,7 +34,7 @@ def run_all(fetch: Callable[[T], None], items: Sequence[T], at_once: int, stop: 
     pool = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="transfer")
     futures: list[Future[None]] = []
     try:
-        futures = [pool.submit(guarded, item) for item in items]
+        futures = [pool.submit(fetch_unless_stopped, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
         # Set before the shutdown, which waits for running calls that only this event ends early.

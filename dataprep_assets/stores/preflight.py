@@ -75,13 +75,13 @@ def run_reading_preflight(store: Store, known_names: Sequence[str] = ()) -> Iter
         byte_count = sum(len(block) for block in store.read(objects[0].key, 0, stop))
         return None if byte_count == stop else f"received {count_of(byte_count, 'byte')}, but {stop} were requested"
 
-    def last_byte() -> str | None:
+    def read_last_byte() -> str | None:
         size = objects[0].bytes
         content = b"".join(store.read(objects[0].key, max(0, size - 1), size))
         return None if len(content) == min(1, size) else "the range of the last byte has a different length"
 
     yield (step := _try_step("credentials and an object", find_problem))
-    for name, do in (("read", read), ("range read", last_byte)):
+    for name, do in (("read", read), ("range read", read_last_byte)):
         yield _try_step(name, do) if step.ok else PreflightStep(name=name, tried=False)
 
 
@@ -124,15 +124,15 @@ class _Trial:
             else None
         )
 
-    def _scratch_key(self, name: str) -> str:
+    def _build_scratch_key(self, name: str) -> str:
         return f"{self._scratch}{name}"
 
     def _test_list(self) -> None:
         next(self._store.list(self._scratch), None)
 
     def _write(self) -> str | None:
-        self._store.put(self._scratch_key("small"), self._small)
-        info = self._store.head(self._scratch_key("small"))
+        self._store.put(self._build_scratch_key("small"), self._small)
+        info = self._store.head(self._build_scratch_key("small"))
         return (
             None
             if info is not None and info.bytes == len(self._small)
@@ -140,7 +140,7 @@ class _Trial:
         )
 
     def _check_read(self) -> str | None:
-        content = b"".join(self._store.read(self._scratch_key("small"), 100, 900))
+        content = b"".join(self._store.read(self._build_scratch_key("small"), 100, 900))
         return (
             None
             if content == self._small[100:900]
@@ -149,7 +149,7 @@ class _Trial:
 
     def _test_conditional_write(self) -> str | None:
         try:
-            self._store.put(self._scratch_key("small"), b"other", if_absent=True)
+            self._store.put(self._build_scratch_key("small"), b"other", if_absent=True)
         except ConflictError:
             return None
         return (
@@ -158,10 +158,10 @@ class _Trial:
         )
 
     def _test_if_version(self) -> str | None:
-        first_info = self._store.put(self._scratch_key("version"), b"first")
-        second_info = self._store.put(self._scratch_key("version"), b"second", if_version=first_info.version)
+        first_info = self._store.put(self._build_scratch_key("version"), b"first")
+        second_info = self._store.put(self._build_scratch_key("version"), b"second", if_version=first_info.version)
         try:
-            self._store.put(self._scratch_key("version"), b"third", if_version=first_info.version)
+            self._store.put(self._build_scratch_key("version"), b"third", if_version=first_info.version)
         except ConflictError:
             return None
         return (
@@ -172,26 +172,26 @@ class _Trial:
     def _upload(self) -> str | None:
         path = self._folder / "big"
         path.write_bytes(self._big)
-        self._store.upload(path, self._scratch_key("big"), sha256=hashlib.sha256(self._big).hexdigest())
-        info = self._store.head(self._scratch_key("big"))
+        self._store.upload(path, self._build_scratch_key("big"), sha256=hashlib.sha256(self._big).hexdigest())
+        info = self._store.head(self._build_scratch_key("big"))
         return None if info is not None and info.bytes == len(self._big) else "the object has a different size"
 
     def _download(self) -> str | None:
         target = self._folder / "back"
-        self._store.download(self._scratch_key("big"), target, sha256=hashlib.sha256(self._big).hexdigest())
+        self._store.download(self._build_scratch_key("big"), target, sha256=hashlib.sha256(self._big).hexdigest())
         return None if target.stat().st_size == len(self._big) else "the file has a different size"
 
     def _copy(self) -> str | None:
-        info = self._store.copy(self._scratch_key("big"), self._scratch_key("copy"))
+        info = self._store.copy(self._build_scratch_key("big"), self._build_scratch_key("copy"))
         return None if info.bytes == len(self._big) else "the copy has a different size"
 
     def _compose(self) -> str | None:
         # 17 MiB is not a multiple of 5 MiB, so S3 copies some parts on the server and the client assembles one part.
         info = self._store.compose(
-            [self._scratch_key("big"), self._scratch_key("small"), self._scratch_key("big")],
-            self._scratch_key("joined"),
+            [self._build_scratch_key("big"), self._build_scratch_key("small"), self._build_scratch_key("big")],
+            self._build_scratch_key("joined"),
         )
         start = len(self._big) - 10
-        content = b"".join(self._store.read(self._scratch_key("joined"), start, start + 20))
+        content = b"".join(self._store.read(self._build_scratch_key("joined"), start, start + 20))
         right = info.bytes == 2 * len(self._big) + len(self._small) and content == self._big[-10:] + self._small[:10]
         return None if right else "the joined object differs from its parts"

@@ -6,8 +6,8 @@ removes this file. A file left behind by a killed process is overwritten by the 
 boto3's transfer manager, obstore and huggingface_hub are not used, because they verify only the length. s3fs left a
 file of full length under the final name when the disk was full. `stores.amazon.s3` lists the measurements.
 
-Entry points: :func:`download`, :func:`download_pinned`, :func:`digest_file`, :func:`partial_path`,
-:func:`partial_bytes` and :func:`discard_partial`.
+Entry points: :func:`download`, :func:`download_pinned`, :func:`digest_file`, :func:`get_partial_path`,
+:func:`measure_partial_bytes` and :func:`discard_partial`.
 """
 
 import errno
@@ -24,7 +24,13 @@ from dataprep_assets.stores.files import fsync_directory
 from dataprep_assets.stores.locks import is_same_file, lock_own_file, open_own_file, try_lock
 from dataprep_assets.stores.pool import run_all
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy, StoppedError
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, Progress, ReversibleProgress, missing_object_error
+from dataprep_assets.stores.store import (
+    ConflictError,
+    ObjectInfo,
+    Progress,
+    ReversibleProgress,
+    build_missing_object_error,
+)
 
 # A failed range resumes at the byte that it reached, so smaller ranges would only cost more requests.
 PART_BYTES = 32 * 1024 * 1024
@@ -54,21 +60,21 @@ def digest_file(path: Path, *, git: bool = False, stopped: Callable[[], bool] = 
     return digest.hexdigest()
 
 
-def partial_path(target: Path) -> Path:
+def get_partial_path(target: Path) -> Path:
     """Return the path of the file that a download to ``target`` writes."""
     return target.with_name(target.name + ".part")
 
 
-def partial_bytes(target: Path) -> int:
+def measure_partial_bytes(target: Path) -> int:
     """Return the disk space in bytes of ``target``'s partial file, which the next download to it reuses."""
-    part = partial_path(target)
+    part = get_partial_path(target)
     # st_blocks counts units of 512 bytes on every file system: all of a preallocated file, few of a sparse one.
     return part.stat().st_blocks * 512 if part.is_file() else 0
 
 
 def discard_partial(target: Path) -> None:
     """Remove the partial file of ``target``, unless a process is downloading to it."""
-    part = partial_path(target)
+    part = get_partial_path(target)
     try:
         descriptor = open_own_file(part, os.O_RDWR)
     except FileNotFoundError:
@@ -98,7 +104,7 @@ def download_pinned(
     for _ in range(_TRIES):
         info = head()
         if info is None:
-            raise missing_object_error(label)
+            raise build_missing_object_error(label)
         reversible_progress = ReversibleProgress(progress)
         try:
             return replace(info, sha256=fetch(info, reversible_progress))
@@ -152,7 +158,7 @@ def download(
             "least 1"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = partial_path(target)
+    part = get_partial_path(target)
     stopped = stop.is_set if stop is not None else lambda: False
     with lock_own_file(part, label, stopped) as (descriptor, has_waited):
         try:
@@ -292,7 +298,7 @@ class _Transfer:
                 count = os.pwrite(self.descriptor, view, offset)
             except OSError as error:
                 if error.errno in _NO_SPACE:
-                    raise _no_space_error(self.part, self.size, self.label) from error
+                    raise _build_no_space_error(self.part, self.size, self.label) from error
                 raise
             view = view[count:]
             offset += count
@@ -313,7 +319,7 @@ def _describe_mismatch(path: Path, digest: str, sha256: str | None, git_sha1: st
 
 
 def _find_completed(target: Path, size: int, sha256: str | None, git_sha1: str | None) -> str | None:
-    """Return the SHA-256 of ``target`` if another process has completed it and its digest is the expected one."""
+    """Return the SHA-256 of ``target`` if another process has completed it with the expected digest, else None."""
     if (sha256 is None and git_sha1 is None) or not target.is_file() or target.stat().st_size != size:
         return None
     digest = digest_file(target)
@@ -333,7 +339,7 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
     allocated_bytes = os.fstat(descriptor).st_blocks * 512
     # Check free space first, because a failing allocation may briefly fill the disk for all processes.
     if size - allocated_bytes > shutil.disk_usage(part.parent).free:
-        raise _no_space_error(part, size - allocated_bytes, label)
+        raise _build_no_space_error(part, size - allocated_bytes, label)
     if not hasattr(os, "posix_fallocate"):
         os.ftruncate(descriptor, size)
         return
@@ -343,15 +349,15 @@ def _allocate(descriptor: int, size: int, part: Path, label: str) -> None:
         if error.errno in _NO_SPACE:
             # Release the blocks that the failed call may have allocated before measuring the free space.
             os.ftruncate(descriptor, 0)
-            raise _no_space_error(part, size, label) from error
+            raise _build_no_space_error(part, size, label) from error
         # Without preallocation, only set the length; a later write then reports a full disk.
         if error.errno not in _NOT_SUPPORTED:
             raise
         os.ftruncate(descriptor, size)
 
 
-def _no_space_error(part: Path, size: int, label: str) -> TransferError:
-    """Return the error of ``label`` that ``part`` needs ``size`` bytes; it includes the free space of the disk."""
+def _build_no_space_error(part: Path, size: int, label: str) -> TransferError:
+    """Return the error that ``part`` needs ``size`` bytes, with the disk's free space; ``label`` names the object."""
     free = shutil.disk_usage(part.parent).free
     return TransferError(
         f"{label}: the disk of {part.parent} is full: {count_of(size, 'byte is', 'bytes are')} needed, {free} are "

@@ -21,12 +21,12 @@ T = TypeVar("T")
 RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that ask the client to wait or report a server problem; other error statuses are final."""
 
-# Seconds between two checks whether a waiting thread was stopped.
+# Interval in seconds at which a waiting thread checks whether it was stopped.
 _POLL_SECONDS = 0.05
 
 
 class RetryableError(Exception):
-    """A failure that may be temporary.
+    """Error for a failure that may be temporary.
 
     ``cause`` appears in the final error if all attempts fail. ``retry_after`` is the wait in seconds that the server
     requested, from :func:`parse_retry_after`.
@@ -39,7 +39,7 @@ class RetryableError(Exception):
 
 
 class StoppedError(TransferError):
-    """A stopped transfer; the reason is in another error or known to the caller."""
+    """Error for a stopped transfer. The reason is in another error or known to the caller."""
 
 
 def parse_retry_after(value: str | None, *, now: float | None = None) -> float | None:

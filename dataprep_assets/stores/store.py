@@ -90,7 +90,7 @@ class ReversibleProgress:
 
 
 class ConflictError(DataprepError):
-    """A failed conditional write: the object was not in the required state."""
+    """Error for a failed conditional write: the object was not in the required state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,15 +112,15 @@ class ObjectInfo:
     crc32c: int | None = None
 
 
-def missing_object_error(label: str) -> MissingArtifactError:
+def build_missing_object_error(label: str) -> MissingArtifactError:
     """Return the error for an object that does not exist."""
     return MissingArtifactError(f"{label}: the object does not exist. Build or upload it, or correct the key")
 
 
-def conflict_error(label: str, wanted_version: str | None, actual_version: object) -> ConflictError:
-    """Return the error of a failed conditional write to `label`.
+def build_conflict_error(label: str, wanted_version: str | None, actual_version: object) -> ConflictError:
+    """Return the error for a failed conditional write to `label`.
 
-    `wanted_version` is the required version (None: no object), `actual_version` is the actual one.
+    `wanted_version` is the required version (None: no object), and `actual_version` is the version that was found.
     """
     expectation = "no object" if wanted_version is None else f"version {wanted_version}"
     actual = "none" if actual_version is None else f"version {actual_version}"

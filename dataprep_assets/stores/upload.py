@@ -41,7 +41,7 @@ class UploadPart:
 
     @property
     def bytes(self) -> int:
-        """Length of the part."""
+        """Length of the part in bytes."""
         return self.stop - self.start
 
 
@@ -55,7 +55,7 @@ class Piece:
 
     @property
     def bytes(self) -> int:
-        """Length of the piece."""
+        """Length of the piece in bytes."""
         return self.stop - self.start
 
 
@@ -134,13 +134,13 @@ def send_parts(
     with path.open("rb", buffering=0) as stream:
         reader = _OrderedReader(path=path, stream=stream, parts=parts)
 
-        def lane(_: int) -> None:
+        def run_lane(_: int) -> None:
             buffer = bytearray(max(part.bytes for part in parts))
             while not stop.is_set() and (part := reader.read_next(buffer)) is not None:
                 responses[part.number] = send(part, memoryview(buffer)[: part.bytes])
 
         count = min(lanes, len(parts))
-        run_all(lane, range(count), count, stop)
+        run_all(run_lane, range(count), count, stop)
         # Compare the size, because bytes appended during the upload are in no part, so no digest reveals them.
         actual = reader.digest.hexdigest()
         if actual != sha256.lower() or os.fstat(stream.fileno()).st_size != parts[-1].stop:

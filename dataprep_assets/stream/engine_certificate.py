@@ -35,8 +35,8 @@ from dataprep_assets.tokenization.bundle import TOKENIZER, SpecialToken, Tokeniz
 from dataprep_assets.tokenization.certificate import (
     CLASSES,
     Certificate,
-    adversarial_comparison,
     certify,
+    compare_on_adversarial_set,
     refuse_engine,
     refuses_all,
 )
@@ -44,25 +44,25 @@ from dataprep_assets.tokenization.engines import (
     FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
-    installed_version,
+    find_installed_version,
     try_in_process,
 )
-from dataprep_assets.tokenization.reference import SETTING, library_version
+from dataprep_assets.tokenization.reference import SETTING, read_library_version
 from dataprep_assets.tokenization.settings import CONFIG, RECORD
 
 
 def engine_unchanged(
     certificate: Certificate, bundle: TokenizerBundle, special_tokens: str, other_changes: Sequence[str] = ()
 ) -> Finding:
-    """Check that tokenizer, mode and installed versions equal the certified ones; `other_changes` are added."""
+    """Check that tokenizer, mode and installed versions equal the certified ones; also report `other_changes`."""
     pairs = {
         "tokenizer digest": (certificate.tokenizer_digest, bundle.digest),
         "special-token mode": (certificate.special_tokens, special_tokens),
         f"{certificate.engine} version": (
             certificate.engine_version,
-            installed_version(certificate.engine) or "not installed",
+            find_installed_version(certificate.engine) or "not installed",
         ),
-        "tokenizers version": (certificate.reference_version, library_version()),
+        "tokenizers version": (certificate.reference_version, read_library_version()),
         "Unicode tables of tokenizers": (dict(certificate.reference_tables), bundle.reference_tables),
         "Unicode version": (certificate.unicode_version, unicodedata.unidata_version),
     }
@@ -204,7 +204,8 @@ class CertifiedEngine:
         special_tokens: Whether literal special tokens in documents are plain text or are matched.
         sample: Returns the sample for a store.
         separator: Content of the token that ends documents, or `auto`; None if there is no separator.
-        at_hand: Whether the documents are on this machine. If so, `status` certifies, to foresee downstream artifacts.
+        at_hand: Whether the documents are on this machine. If so, `status` certifies the engine, so that it can predict
+            downstream artifacts.
     """
 
     dataset: DatasetDeclaration
@@ -215,7 +216,7 @@ class CertifiedEngine:
     at_hand: bool = False
 
 
-def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSpec, ...] = ()) -> ArtifactSpec:
+def build_engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSpec, ...] = ()) -> ArtifactSpec:
     """Return the spec of a dataset's engine certificate.
 
     Args:
@@ -233,14 +234,14 @@ def engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[ArtifactSp
         verification="full",
         recipes=partial(_build_recipes, engine),
         build=partial(_build_certificate, engine),
-        foresee=partial(_predict_certificate, engine),
+        foresee=partial(_predict_certificate_outcome, engine),
         metadata=partial(_build_metadata, engine),
         check_groups=(WholeChecks(checks=checks, open=partial(_open_certificate, engine)),),
     )
 
 
 def _build_recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
-    # only the needed ones, because reading a package's metadata takes a millisecond
+    # Read only the needed versions, because reading a package's metadata takes a millisecond.
     installed = read_versions(("fastokens", "tokenizers"))
     libraries = {name: installed[name] for name in ("fastokens", "tokenizers", "unicode")}
     engine_settings = [engine.special_tokens, engine.tokenizer.engine, sorted(engine.tokenizer.refuse)]
@@ -271,10 +272,10 @@ def _build_certificate(engine: CertifiedEngine, request: BuildRequest) -> Iterat
     yield Outcome.from_receipt(*ensure_certificate(engine, request.store))
 
 
-def _predict_certificate(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
+def _predict_certificate_outcome(engine: CertifiedEngine, request: BuildRequest) -> Iterator[Outcome]:
     """Certify if the documents are on this machine; else assume that the next certificate equals the current one.
 
-    Downstream artifacts depend only on the refused classes, which rarely change with another sample or version, and on
+    Downstream artifacts depend only on the refused classes, which rarely change with the sample or the version, and on
     the reference's Unicode tables. Nothing is assumed if the declaration changes the classes or if the tables differ.
     """
     if engine.at_hand:
@@ -316,11 +317,11 @@ def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[R
 def _write_conversion(bundle: TokenizerBundle, sample: Sample, staged: Path) -> str | None:
     """Save a converted tokenizer next to its certificate, and describe the conversion; None for other tokenizers.
 
-    Raises TokenizerError if it gives a document of the sample other ids than the original gives it.
+    Raises TokenizerError if the converted tokenizer and the original give different ids for a sample document.
     """
     if not (bundle.directory / RECORD).is_file():
         return None
-    # imported here, because most tokenizers are not converted
+    # Imported only when needed, because most tokenizers are not converted.
     from dataprep_assets.tokenization.conversion import require_equal
 
     description = require_equal(bundle, sample.texts())
@@ -398,7 +399,7 @@ def _certify_fast_engine(
     """Certify the fast engine on the adversarial set and the sample."""
     try_in_process(bundle, FastokensEngine.name)
     engine, reference = FastokensEngine(bundle, mode), ReferenceEngine(bundle, mode)
-    adversarial = adversarial_comparison(bundle, mode, engine, reference)
+    adversarial = compare_on_adversarial_set(bundle, mode, engine, reference)
     return certify(bundle, mode, engine, sample(), reference=reference, adversarial=adversarial)
 
 
@@ -460,7 +461,7 @@ def _open_certificate(engine: CertifiedEngine, store: ArtifactStore, _: Sequence
 
 def _separator_ends_documents(certificate: _OpenedCertificate) -> Finding:
     assert certificate.engine.separator is not None
-    separator = certificate.bundle.separator(certificate.engine.separator, certificate.engine.special_tokens)
+    separator = certificate.bundle.choose_separator(certificate.engine.separator, certificate.engine.special_tokens)
     return separator_ends_documents(separator, certificate.bundle)
 
 

@@ -78,7 +78,7 @@ def alignment(
         inside_ends = inside_ends[(inside_ends >= start) & (inside_ends <= start + length)]
         boundaries += len(inside_ends)
         mapped_window = tokens[start : start + length + 1]
-        wrong = _alignment_defects(x, y, mapped_window, inside_ends - start, separator_id, vocab_size, exact=exact)
+        wrong = _find_alignment_defects(x, y, mapped_window, inside_ends - start, separator_id, vocab_size, exact=exact)
         defects += [f"{name}: window at token offset {start} (document {document}): {w}" for w in wrong]
     return build_verdict(
         defects,
@@ -89,7 +89,7 @@ def alignment(
     )
 
 
-def _alignment_defects(
+def _find_alignment_defects(
     x: NDArray[Any],
     y: NDArray[Any],
     mapped: NDArray[Any],
@@ -104,7 +104,7 @@ def _alignment_defects(
         yield "two reads of the file differ, because a process writes to it or the disk is failing"
     if not np.array_equal(x[1:], y[:-1]):
         yield "labels are not the inputs shifted by one token"
-    # The whole window is its first token, which is no label, followed by the labels.
+    # The whole window is its first token, which is not a label, followed by the labels.
     ids = np.concatenate((x[:1], y))
     if len(positions := np.flatnonzero(ids >= vocab_size)):
         yield f"id {int(ids[positions[0]])} at window position {int(positions[0])} is not below {vocab_size}"
@@ -255,7 +255,7 @@ def looks_like_text(
         rows.append({"offset": offset, "document": document, **row})
         location = f"{tokens_path.name}: window at token offset {offset} (document {document})"
         foreign += [f"{location}: {why}" for why in _find_foreign_ids(window, bundle.vocab_size)]
-        unlikely = list(_find_unlikely(window, row))
+        unlikely = list(_explain_unlikely_window(window, row))
         odd_texts += [f"{location}: {why}" for why in unlikely]
         odd_windows += bool(unlikely)
     if hole := _find_hole(tokens):
@@ -285,7 +285,7 @@ def looks_like_text(
 
 
 def _choose_offsets(tokens: int, windows: int, rng: "np.random.Generator") -> list[int]:
-    """Return the start offsets of windows: 0, the very end, and a random one in each equal part between them."""
+    """Return the start offsets of windows: the first, the last, and a random one in each equal part between them."""
     last_offset = max(tokens - WINDOW, 0)
     if not tokens:
         return []
@@ -297,7 +297,7 @@ def _choose_offsets(tokens: int, windows: int, rng: "np.random.Generator") -> li
 def _compute_statistics(window: NDArray[Any], bundle: TokenizerBundle, rng: "np.random.Generator") -> dict[str, Any]:
     """Return the statistics of one window and the beginning of its text."""
     counts = np.unique(window, return_counts=True)[1]
-    # Noise: as many draws from the whole vocabulary, because entropy depends on the length.
+    # Draw as many random ids as the window has tokens, because entropy depends on the length.
     noise = np.unique(rng.integers(0, bundle.vocab_size, len(window)), return_counts=True)[1]
     text = bundle.decode(window)
     return {
@@ -316,7 +316,7 @@ def _find_foreign_ids(window: NDArray[Any], vocab_size: int) -> Iterator[str]:
         yield f"{outside} of {count_of(len(window), 'id is', 'ids are')} not below {vocab_size}"
 
 
-def _find_unlikely(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
+def _explain_unlikely_window(window: NDArray[Any], row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why a window does not look like text; some real documents do not either."""
     # In a shorter window, too few ids repeat to distinguish text from noise.
     if len(window) >= WINDOW // 4 and row["bits_per_token"] > 0.97 * row["noise_bits"]:
@@ -365,7 +365,8 @@ def _measure_longest_run(window: NDArray[Any]) -> int:
 def _find_hole(tokens: NDArray[Any]) -> tuple[int, int] | None:
     """Return offset and length of the first run of at least `LONGEST_RUN` zeros; the length is counted up to one block.
 
-    Such a run covers two neighbors of any two tokens half its length apart, so only these are compared first.
+    Tokens are first sampled at half the length of such a run. The run contains at least two neighboring samples, so
+    only the tokens between two samples of 0 are examined further.
     """
     stride = LONGEST_RUN // 2
     for start in range(0, len(tokens), BLOCK):

@@ -92,14 +92,14 @@ def encode_part(
     # mark a part as finished are written later.
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
     counting.require_readable()
-    document_ends.write(files.ends, counting.all_ends())
+    document_ends.write(files.ends, counting.collect_ends())
     ledger = replace(
-        counting.ledger(),
+        counting.build_ledger(),
         source_bytes=reader.bytes_read,
         reference_documents=encoder.reference_documents - reference_before,
         sampled_documents=encoder.sampled_documents - sampled_before,
     )
-    ledger.balance(part.label)
+    ledger.require_balance(part.label)
     return EncodedPart(
         ledger=ledger,
         quarantine=tuple(counting.quarantine),
@@ -125,7 +125,7 @@ class _EncodedDocuments:
 
 
 class _CountingEncoder:
-    """The encoder of one file's blocks, which also counts for the file's ledger."""
+    """Encoder of one file's blocks, which also keeps the counts of the file's ledger."""
 
     def __init__(self, plan: StreamPlan, encoder: CertifiedEncoder, part: SourcePart) -> None:
         self._plan, self._encoder, self._part = plan, encoder, part
@@ -135,7 +135,7 @@ class _CountingEncoder:
         self._limit = int(np.iinfo(self._dtype).max)
         self._before = b"" if plan.bos_id is None else np.array(plan.bos_id, self._dtype).tobytes()
         self._after = b"" if plan.separator_id is None else np.array(plan.separator_id, self._dtype).tobytes()
-        self._selection = plan.selection.for_file(part.ruled_out, part.label)
+        self._selection = plan.selection.limit_to_file(part.ruled_out, part.label)
         # One array per block, all kept until the file ends: 8 bytes per document.
         self._ends: list[NDArray[np.uint64]] = []
         self._dropped: Counter[str] = Counter()
@@ -149,8 +149,8 @@ class _CountingEncoder:
         self._low, self._high = self._limit, 0
 
     def encode(self, block: Block) -> "_EncodedDocuments | None":
-        """Return the stream of a block's documents; None if it has none."""
-        self._refuse(block)
+        """Return a block's documents and their bytes in the stream; None if the block has no documents."""
+        self._count_rows(block)
         documents = self._count_dropped_documents(self._selection.select(block))
         if not documents.texts:
             return None
@@ -173,11 +173,13 @@ class _CountingEncoder:
             return None
         return _EncodedDocuments(documents, self._lay_out(documents.texts, ids, offsets))
 
-    def _refuse(self, block: Block) -> None:
+    def _count_rows(self, block: Block) -> None:
         """Count a block's rows; raises BadRecordError for a bad record unless the plan drops bad records."""
         self._has_read |= bool(block.texts)
         for bad_row in block.bad:
-            self._first_bad = self._first_bad or describe_place(bad_row, self._plan.fields.key_hint(bad_row.reason))
+            self._first_bad = self._first_bad or describe_place(
+                bad_row, self._plan.fields.format_key_hint(bad_row.reason)
+            )
             if self._plan.bad_records == "fail":
                 raise BadRecordError(
                     f"{self._part.label}: {self._first_bad}. {ADVICE}", file=self._part.label, **bad_row.position
@@ -265,11 +267,11 @@ class _CountingEncoder:
                 f"{self._part.label}: row {documents.rows[index]}",
             )
 
-    def all_ends(self) -> NDArray[np.uint64]:
+    def collect_ends(self) -> NDArray[np.uint64]:
         """Return the cumulative token ends of the file's documents, uint64."""
         return np.concatenate(self._ends) if self._ends else np.zeros(0, np.uint64)
 
-    def ledger(self) -> Ledger:
+    def build_ledger(self) -> Ledger:
         """Return the ledger of the blocks encoded so far."""
         # Count separator and BOS too, because a stream of empty documents has no other ids.
         added = [i for i in (self._plan.separator_id, self._plan.bos_id) if i is not None]

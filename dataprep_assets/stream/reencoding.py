@@ -32,12 +32,12 @@ from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stores.files import canonical_json
-from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, build_document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan, load_encoder
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CLASSES, Certificate
 from dataprep_assets.tokenization.document_ids import DocumentIds
-from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens, installed_version
+from dataprep_assets.tokenization.engines import EncodedTexts, ReferenceEngine, SpecialTokens, find_installed_version
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class IndexCheck:
     ids: DocumentIds | None
     stored: NDArray[np.uint64] | None
 
-    def differences(self, documents: FileDocuments, file: int, first: int, label: str) -> Iterator[str]:
+    def find_differences(self, documents: FileDocuments, file: int, first: int, label: str) -> Iterator[str]:
         """Yield differences between the index and some documents of a source file, at most one per kind.
 
         Args:
@@ -66,7 +66,7 @@ class IndexCheck:
         # A source that has grown has more documents than the index. The caller compares their numbers.
         count = max(0, min(len(documents.texts), self.rows.documents - first))
         file_rows = documents.rows[:count]
-        if len(wrong_positions := np.flatnonzero(self.rows.rows(file, first, first + count) != file_rows)):
+        if len(wrong_positions := np.flatnonzero(self.rows.find_rows(file, first, first + count) != file_rows)):
             yield (
                 f"{label}: row {file_rows[wrong_positions[0]]}: {ROWS} has a different row for document "
                 f"{first + int(wrong_positions[0])}"
@@ -96,7 +96,7 @@ class _InstalledEngine:
 
 @cache
 def _load_installed_engine(name: str) -> _InstalledEngine:
-    return _InstalledEngine(name, installed_version(name) or "not installed")
+    return _InstalledEngine(name, find_installed_version(name) or "not installed")
 
 
 @fail_on_errors
@@ -132,7 +132,7 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
         defects.append(
             f"{name}: encoded with tokenizer {used_digest}, but {bundle.name} has the digest {bundle.digest}"
         )
-    defects += [f"{name}: {d}" for d in _uncertified_actions(receipt, ledger, certificate)]
+    defects += [f"{name}: {d}" for d in _find_uncertified_actions(receipt, ledger, certificate)]
     warning = not defects and drift is not None
     if warning:
         defects.append(f"{name}: the certificate does not cover the installed versions: {drift}")
@@ -154,7 +154,7 @@ def engine_certified(receipt: Receipt, bundle: TokenizerBundle, special_tokens: 
     )
 
 
-def _uncertified_actions(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> Iterator[str]:
+def _find_uncertified_actions(receipt: Receipt, ledger: Ledger, certificate: Certificate) -> Iterator[str]:
     """Yield actions recorded in the receipt that the certificate does not permit."""
     fast = not certificate.engine_is_refused
     for package, certified in (
@@ -222,7 +222,7 @@ def round_trip(
     ids = selection.ids
     stored_ids = open_ids(directory / IDS, len(ends)) if ids is not None else None
     fields = RecordFields(text_field, ids.id_field if ids is not None else None)
-    index = IndexCheck(document_rows(directory, receipt), ids, stored_ids)
+    index = IndexCheck(build_document_rows(directory, receipt), ids, stored_ids)
     quarantined = read_quarantined_rows(directory / QUARANTINE)
     defects: list[str] = []
     compared_documents = 0
@@ -325,7 +325,7 @@ class _StreamLayout:
         ids, offsets = (self.reference if by_reference else self.encode)(texts)
         return (self.around.lay_out(ids[start:stop]) for start, stop in pairwise(offsets.tolist()))
 
-    def difference(self, document: int, expected_ids: NDArray[np.int64]) -> str | None:
+    def describe_difference(self, document: int, expected_ids: NDArray[np.int64]) -> str | None:
         """Describe how the stored document differs from the expected ids; None if they are equal."""
         if document >= len(self.ends):
             return f"would be document {document}, but the shard has only {count_of(len(self.ends), 'document')}"
@@ -351,12 +351,12 @@ def _find_differences(
     selection: Selection,
     quarantined: list[tuple[int, int, str]],
 ) -> Iterator[str]:
-    """Yield differences of one source file, read to its end: its wanted documents, count, digest and bad rows."""
+    """Yield differences between a source file and the shard: chosen documents, document count, digest, bad rows."""
     first_document = reading.first
-    reader, selection = part.read_records(fields), selection.for_file(part.ruled_out, part.label)
+    reader, selection = part.read_records(fields), selection.limit_to_file(part.ruled_out, part.label)
     # Remember reported documents, because a document that both engines encode must be reported only once.
     count, bad_records, reported_documents = 0, [], set[int]()
-    # Without added tokens, a record without ids is no document, which only encoding shows.
+    # If no tokens are added, a record without ids is not a document, and only encoding shows whether it has ids.
     bare = layout.around.is_bare
     for block in reader:
         # Report progress, because the limit for stalled processes would otherwise stop a long check.
@@ -371,11 +371,11 @@ def _find_differences(
             expected_ids = layout.iterate_ids(texts, by_reference=by_reference) if texts else iter(())
             for position, ids in zip(positions.tolist(), expected_ids, strict=True):
                 if count + position not in reported_documents and (
-                    reason := layout.difference(first_document + count + position, ids)
+                    reason := layout.describe_difference(first_document + count + position, ids)
                 ):
                     reported_documents.add(count + position)
                     yield f"{part.label}: row {documents.rows[position]}: {reason}"
-        yield from index.differences(documents, reading.file, first_document + count, part.label)
+        yield from index.find_differences(documents, reading.file, first_document + count, part.label)
         count += len(documents.texts)
     if count != reading.line["documents"]:
         yield f"{part.label}: has {count_of(count, 'document')}, but the receipt has {reading.line['documents']}"
@@ -390,8 +390,8 @@ def _find_differences(
 def _measure_lengths(
     documents: FileDocuments, reading: _RereadFile, layout: _StreamLayout, index: IndexCheck
 ) -> NDArray[np.uint64]:
-    """Return 1 for each document that has tokens, else 0; documents that the index does not contain are encoded."""
-    indexed_rows = index.rows.rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
+    """Return 1 for each document that has tokens, else 0; documents missing in the index are encoded to find out."""
+    indexed_rows = index.rows.find_rows(reading.file, reading.first, reading.first + int(reading.line["documents"]))
     has_tokens = np.isin(documents.rows, indexed_rows)
     for position in np.flatnonzero(~has_tokens).tolist():
         has_tokens[position] = len(next(layout.iterate_ids([documents.texts[position]], by_reference=True))) > 0

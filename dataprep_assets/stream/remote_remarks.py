@@ -12,7 +12,7 @@ from dataprep_assets.stream.declaration import HubSource, Source
 from dataprep_assets.stream.source import open_source
 
 
-def remote_remarks(source: Source) -> Iterator[Remark]:
+def find_remote_remarks(source: Source) -> Iterator[Remark]:
     """Yield remarks on a Hub's or a bucket's URL, region and environment; none for other sources."""
     try:
         if isinstance(source, HubSource):
@@ -22,16 +22,16 @@ def remote_remarks(source: Source) -> Iterator[Remark]:
         access = open_source(source)
         address = access.address() if isinstance(access, ObjectStorePrefix) else None
     except ConfigError as error:
-        # the message begins with the key or the variable
+        # The message begins with the key or the environment variable that is wrong.
         keys = parse_error_keys(error)
         yield Remark(keys=keys if keys[0] == "source" else ("source",), sentence=str(error))
         return
     if isinstance(address, S3Address) and address.region is not None and address.endpoint_url is None:
-        yield from _region_remarks(address.region)
+        yield from _find_region_remarks(address.region)
 
 
-def _region_remarks(region: str) -> Iterator[Remark]:
-    """Yield a remark if this version of the S3 client knows no such region; a later version may."""
+def _find_region_remarks(region: str) -> Iterator[Remark]:
+    """Yield a remark if this version of the S3 client does not know the region; a later version may know it."""
     try:
         from botocore.session import get_session
     except ImportError:  # reported with the extra to install

@@ -26,7 +26,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.formats.document_index import IDS, open_ids
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
-from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, build_document_rows
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
@@ -44,7 +44,7 @@ _WITHIN = (
 )
 
 
-def retraction_finding(defects: Iterable[str], searched: str, listed_count: int, remedy: str) -> Finding:
+def build_retraction_finding(defects: Iterable[str], searched: str, listed_count: int, remedy: str) -> Finding:
     """Return the finding of an artifact that is compared only with the retraction list.
 
     Args:
@@ -112,7 +112,7 @@ def _find_retained(
 ) -> Iterator[str]:
     """Yield retracted documents that are still in the shard, and dropped documents that are no longer retracted."""
     name = describe_artifact(receipt)
-    rows = document_rows(directory, receipt)
+    rows = build_document_rows(directory, receipt)
     for document in list(held_indices)[:3]:
         file, row = rows.locate(int(document))
         yield (
@@ -138,7 +138,7 @@ def _find_copies(
     """
     name, rows, ends = (
         describe_artifact(receipt),
-        document_rows(directory, receipt),
+        build_document_rows(directory, receipt),
         document_ends.open_ends(directory / ENDS),
     )
     reference = ReferenceEngine(bundle, plan.special_tokens)
@@ -175,7 +175,7 @@ def _find_copies(
 def _sample_documents(
     receipt: Receipt, plan: StreamPlan, files: Mapping[str, SourcePart]
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield file, row and text of some retracted documents, from the first source file that had any."""
+    """Yield file, row and text of some retracted documents, from the first source file with retracted documents."""
     selection, count = plan.selection, 0
     # Read only one file, and only as far as the sample requires.
     line = next((line for line in receipt.sources if _count_retracted_documents(line, files)), None)
@@ -183,7 +183,7 @@ def _sample_documents(
         return
     for block in part.read_records(plan.fields):
         documents = FileDocuments.from_block(block, plan.ids)
-        for position in np.flatnonzero(selection.are_listed(documents)).tolist():
+        for position in np.flatnonzero(selection.find_listed(documents)).tolist():
             yield part.label, int(documents.rows[position]), documents.texts[position]
             count += 1
             if count == SAMPLED:
@@ -191,9 +191,9 @@ def _sample_documents(
 
 
 def _count_retracted_documents(line: Mapping[str, Any], files: Mapping[str, SourcePart]) -> int:
-    """Return how many documents of a source file were dropped as retracted, by the ledger and by the selection."""
+    """Return how many documents of a source file the ledger and the selection list as dropped because retracted."""
     part = files.get(line["file"])
-    selected = () if part is None or part.ruled_out is None else part.ruled_out.rows_of_file(part.label).why
+    selected = () if part is None or part.ruled_out is None else part.ruled_out.select_file(part.label).why
     return int(line["dropped"].get(RETRACTED, 0)) + sum(reason == RETRACTED for reason in selected)
 
 
@@ -223,15 +223,15 @@ def check_built_without(
         total_receipt: The receipt of the combined bins.
     """
     subject = f"its {count_of(len(shards), 'shard')}"
-    return retraction_finding(
-        _shards_with_retracted(shards, listed_hashes, total_receipt),
+    return build_retraction_finding(
+        _find_shards_with_retracted(shards, listed_hashes, total_receipt),
         subject,
         len(listed_hashes),
         "Rebuild token_bins, then combined_bins",
     )
 
 
-def _shards_with_retracted(
+def _find_shards_with_retracted(
     shards: Sequence[tuple[Path, Receipt]], listed_hashes: np.ndarray, total_receipt: Receipt
 ) -> Iterator[str]:
     for directory, receipt in shards:

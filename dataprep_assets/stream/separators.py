@@ -22,7 +22,7 @@ from dataprep_assets.engine.checks.check import (
 from dataprep_assets.errors import count_of
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, required_separator
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, require_separator
 from dataprep_assets.stream.token_stream import StreamPlan
 
 BLOCK = 1 << 20
@@ -38,7 +38,7 @@ def separators_match_documents(directory: Path, receipt: Receipt, recipe: Stream
     contains the doubled literal (`special_tokens: match`), the failure is a warning, because the bytes are as planned.
     `recipe` is the shard's plan; None if it is not known.
     """
-    required_separator(receipt, TokenBinsFacts.from_receipt(receipt))
+    require_separator(receipt, TokenBinsFacts.from_receipt(receipt))
     return boundaries_match(directory, receipt, recipe)
 
 
@@ -67,7 +67,7 @@ def boundaries_match(
         scan.defects.append(
             f"{count_of(ledger.literal_separators, 'separator comes', 'separators come')} from text that must stay text"
         )
-    scan.defects += [] if recipe is None else special_token_defects(facts, recipe)
+    scan.defects += [] if recipe is None else find_special_token_defects(facts, recipe)
     if scan.empty != ledger.empty_documents:
         scan.defects.append(
             f"{count_of(scan.empty, 'document is', 'documents are')} empty, but the ledger has {ledger.empty_documents}"
@@ -91,7 +91,7 @@ def boundaries_match(
     )
 
 
-def special_token_defects(facts: TokenBinsFacts, recipe: StreamPlan) -> Iterator[str]:
+def find_special_token_defects(facts: TokenBinsFacts, recipe: StreamPlan) -> Iterator[str]:
     """Yield a defect if a shard's separator or BOS differs from its recipe's."""
     for token_name, shard_id, recipe_id in (
         ("separator", facts.separator_id, recipe.separator_id),

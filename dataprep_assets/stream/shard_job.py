@@ -1,9 +1,9 @@
 """Distribution of the work on a shard of token bins across workers.
 
 `ShardJob` distributes a shard's files across the workers of one machine. For token bins, these workers share the
-shard's staging directory (`job_by_files`). A shard with one file or few bytes is one task (`WholeShardJob`), because
-tasks that wait for each other would cost more than its work. `ensure_shard` builds a whole shard in one task, for
-workers that share no disk with the run. The bytes and the receipts are identical in all cases.
+shard's staging directory (`build_job_by_files`). A shard with one file or few bytes is one task (`WholeShardJob`),
+because tasks that wait for each other would cost more than its work. `ensure_shard` builds a whole shard in one task,
+for workers that share no disk with the run. The bytes and the receipts are identical in all cases.
 """
 
 import shutil
@@ -19,8 +19,8 @@ from dataprep_assets.execution.jobs import DirectoryJob, Outcome, TaskJob, TaskS
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.run_task import FinishedTask, Pool, Task, TaskId
-from dataprep_assets.integrity.artifacts import ArtifactStore, missing_subjects
-from dataprep_assets.integrity.commit import staging, sweep
+from dataprep_assets.integrity.artifacts import ArtifactStore, find_missing_subjects
+from dataprep_assets.integrity.commit import open_staging, sweep
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.sources.readers.input_format import input_format
 from dataprep_assets.stream.token_shard import TokenShard, complete_shard, encode_piece, find_finished_part, seal_shard
@@ -30,9 +30,9 @@ SMALL_SHARD_BYTES = 16 << 10
 """Shards of at most this size are encoded in less time than a worker needs for a second task (2 ms of a core)."""
 
 WARM_UP_BYTES, WARM_UP_FILES = 8 << 20, 4
-"""Bytes of source files from which workers start with a warmed-up engine, and the number of files to warm it up on."""
+"""Minimum number of source bytes for which the engine is warmed up, and the number of files for the warm-up."""
 
-_OF_ONE_FILE = (CorruptSourceError, BadRecordError)
+_SINGLE_FILE_ERRORS = (CorruptSourceError, BadRecordError)
 """Errors that concern only one file of a shard."""
 
 
@@ -109,14 +109,14 @@ class ShardJob:
         if step == "verify":
             if end.error is not None:
                 return self._fail_shard(end.error)
-            return self._reused_outcome(end.result) if end.result is not None else None
+            return self._build_reused_outcome(end.result) if end.result is not None else None
         if piece is None:
             self._stack.close()
             return Outcome(partition=self.partition, receipt=end.result, error=end.error)
         self._waiting.discard(piece)
         if end.error is None:
             self._results[piece] = end.result
-        elif isinstance(end.error, _OF_ONE_FILE):
+        elif isinstance(end.error, _SINGLE_FILE_ERRORS):
             self._refused[piece] = end.error
         elif not self._settled:
             # Cancel the shard's queued tasks, because any other error concerns the whole shard. Running tasks cannot
@@ -134,7 +134,7 @@ class ShardJob:
             self._submit_last(pool)
         return None
 
-    def on_turn(self, pool: Pool) -> Outcome | None:
+    def take_turn(self, pool: Pool) -> Outcome | None:
         if self._settled:
             return None
         try:
@@ -143,7 +143,7 @@ class ShardJob:
             with ExitStack() as stack:
                 pieces = self._begin(stack)
                 if isinstance(pieces, Receipt):
-                    return self._reused_outcome(pieces)
+                    return self._build_reused_outcome(pieces)
                 self._stack = stack.pop_all()
         except DataprepError as error:
             return self._fail_shard(error)
@@ -172,12 +172,12 @@ class ShardJob:
         self._settled = True
         return Outcome(partition=self.partition, error=error)
 
-    def _reused_outcome(self, receipt: Receipt) -> Outcome:
+    def _build_reused_outcome(self, receipt: Receipt) -> Outcome:
         self._settled = True
         return Outcome(partition=self.partition, receipt=receipt, reused=True)
 
 
-def job_by_files(shard: TokenShard, verification: Verification, locks: ExitStack) -> ShardJob:
+def build_job_by_files(shard: TokenShard, verification: Verification, locks: ExitStack) -> ShardJob:
     """Return the job that builds a shard of token bins file by file.
 
     The run keeps the shard's lock while workers write below its directory.
@@ -189,7 +189,7 @@ def job_by_files(shard: TokenShard, verification: Verification, locks: ExitStack
     """
 
     def begin(stack: ExitStack) -> Receipt | ShardPieces:
-        staged = stack.enter_context(staging(shard.directory, shard.staging_key))
+        staged = stack.enter_context(open_staging(shard.directory, shard.staging_key))
         # Look up the receipt again under the lock, because another run may have built the shard meanwhile.
         if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
@@ -232,10 +232,10 @@ class WholeShardJob(TaskJob):
 
 
 def shard_job(shard: TokenShard, verification: Verification, locks: ExitStack) -> DirectoryJob:
-    """Return the job of a shard for workers of this machine, with the arguments of `job_by_files`."""
+    """Return the job of a shard for workers of this machine, with the arguments of `build_job_by_files`."""
     if len(shard.files) == 1 or shard.source_bytes <= SMALL_SHARD_BYTES:
         return WholeShardJob(shard, verification)
-    return job_by_files(shard, verification, locks)
+    return build_job_by_files(shard, verification, locks)
 
 
 S = TypeVar("S", bound=KeyedShard)
@@ -246,7 +246,7 @@ def find_cheap_receipt(shard: KeyedShard, verification: Verification) -> Receipt
     return shard.store.find_current_if_cheap(shard.artifact, shard.key, verification)
 
 
-def whole_shard_jobs(
+def build_whole_shard_jobs(
     shards: Iterable[S],
     make: Callable[..., tuple[Receipt, bool]],
     verification: Verification,
@@ -264,11 +264,11 @@ def whole_shard_jobs(
         find_receipt: Returns the receipt of a shard that needs no task; used if tasks run on another machine.
     """
 
-    def job(shard: S) -> TaskJob:
+    def build_job(shard: S) -> TaskJob:
         fetch = (fetches or {}).get(shard.artifact.partition or "")
         return TaskJob(shard, make, verification, fetch, find_receipt=partial(find_receipt, shard, verification))
 
-    return [job(shard) for shard in shards]
+    return [build_job(shard) for shard in shards]
 
 
 def ensure_shard(shard: TokenShard, verification: Verification, fetch: Fetch | None) -> tuple[Receipt, bool]:
@@ -295,7 +295,7 @@ def _build_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
     if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
         return receipt, True
     fetch_missing(shard.files, fetch)
-    with staging(shard.directory, shard.staging_key) as staged:
+    with open_staging(shard.directory, shard.staging_key) as staged:
         # Another run may have built the shard while this one waited for the lock.
         if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
             shutil.rmtree(staged)
@@ -304,7 +304,7 @@ def _build_shard(shard: TokenShard, verification: Verification, fetch: Fetch | N
         for piece, part in enumerate(shard.files):
             try:
                 parts[piece] = find_finished_part(staged, piece) or encode_piece(shard.plan, part, staged, piece)
-            except _OF_ONE_FILE as error:
+            except _SINGLE_FILE_ERRORS as error:
                 # Still encode the other files, so that their parts are kept and all errors are reported together.
                 errors[piece] = error
         if errors:
@@ -343,7 +343,7 @@ def build_token_bins(
     """
     if not engine.is_this_machine:
         reused = set()
-        tasks = whole_shard_jobs(shards, ensure_shard, verification, fetches)
+        tasks = build_whole_shard_jobs(shards, ensure_shard, verification, fetches)
         for outcome in run_tasks(tasks, workers=workers or 1, engine=engine, progress=progress):
             if outcome.reused:
                 reused.add(outcome.partition)
@@ -353,12 +353,12 @@ def build_token_bins(
     # Release the shards' locks when workers no longer write below them.
     with ExitStack() as locks:
         jobs = [shard_job(shard, verification, locks) for shard in shards]
-        yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=_encoder_loader(shards))
+        yield from run_and_sweep(jobs, workers=workers, progress=progress, prepare=_build_encoder_loader(shards))
 
 
-def _encoder_loader(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
+def _build_encoder_loader(shards: Sequence[TokenShard]) -> Callable[[], object] | None:
     """Return the function that loads the encoder that workers need for these shards; None if all shards exist."""
-    missing_shards = missing_subjects(shards)
+    missing_shards = find_missing_subjects(shards)
     if not missing_shards:
         return None
     plan = missing_shards[0].plan

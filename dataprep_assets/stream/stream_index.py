@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import are_listed, format_ids
+from dataprep_assets.curation.retractions import find_listed, format_ids
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.engine.trace.place import DocumentSpan
@@ -22,7 +22,7 @@ from dataprep_assets.errors import DataprepError, NotFoundError
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, RemoteTokens
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, build_document_rows
 
 _PAGE = 1 << 13
 """Numbers read at a time when searching a remote file: 64 KiB."""
@@ -89,7 +89,7 @@ class IndexedShard:
         """The source row of each document."""
         # The file is missing if no row was omitted from the shard; its folder is not needed then.
         has_rows_file = any(record.path == ROWS for record in self.handle.receipt.files)
-        return document_rows(self.handle.path(ROWS).parent if has_rows_file else Path(), self.handle.receipt)
+        return build_document_rows(self.handle.path(ROWS).parent if has_rows_file else Path(), self.handle.receipt)
 
     def span(self, document: int) -> tuple[int, int]:
         """Return a document's first token and the token after its last; the document must exist."""
@@ -107,14 +107,14 @@ class IndexedShard:
         step = len(hashes) or 1 if isinstance(hashes, np.ndarray) else _BLOCK
         starts = range(0, len(hashes), step)
         blocks = ((start, np.asarray(hashes[start : start + step])) for start in starts)
-        matches = [start + np.flatnonzero(are_listed(block, wanted_hashes)) for start, block in blocks]
+        matches = [start + np.flatnonzero(find_listed(block, wanted_hashes)) for start, block in blocks]
         return np.concatenate(matches) if matches else np.empty(0, np.intp)
 
     def hash_at(self, file: str, row: int) -> int | None:
         """Return the hash of the document from a row of a source file; None if this shard has no such document."""
         if file not in self.files:
             return None
-        document = self.rows.document(self.files.index(file), row)
+        document = self.rows.find_document(self.files.index(file), row)
         return None if document is None else int(self.hashes[document])
 
     def tokens_of(self, documents: NDArray[np.intp]) -> int:
@@ -187,7 +187,10 @@ class StreamIndex:
         return self.splits[split][number]
 
     def locate_document(self, split: str | None, partition: str | None, document: int) -> tuple[IndexedShard, int]:
-        """Return the shard of a document, and its number in it, given its number in a shard or a split."""
+        """Return the shard of a document, and the document's number in it.
+
+        `document` is the document's number in the shard `partition` or, if that is None, in the split.
+        """
         if partition is not None:
             shard = self.shard(partition)
             _require_within("document", document, shard.documents, partition)
@@ -200,7 +203,10 @@ class StreamIndex:
         return self.splits[split][number], document - int(sums[number])
 
     def locate_token(self, split: str | None, partition: str | None, token: int) -> tuple[IndexedShard, int]:
-        """Return the shard of a document, and its number in it, given a token's number in a shard or a split."""
+        """Return the shard of a token's document, and the document's number in it.
+
+        `token` is the token's number in the shard `partition` or, if that is None, in the split.
+        """
         if partition is not None:
             shard = self.shard(partition)
             _require_within("token", token, shard.tokens, partition)
@@ -213,11 +219,11 @@ class StreamIndex:
         return shard, count_at_most(shard.ends, token)
 
     def find_by_row(self, file: str, row: int) -> Iterator[tuple[IndexedShard, int]]:
-        """Yield shard and document of a source row; nothing if the row was omitted."""
+        """Yield the shard and the document of a source row; yield nothing if the row was omitted."""
         if file not in self._files:
             raise NotFoundError(f"trace: unknown source file {file!r}. Available: {_shorten_names(list(self._files))}")
         for shard, number in self._files[file]:
-            if (document := shard.rows.document(number, row)) is not None:
+            if (document := shard.rows.find_document(number, row)) is not None:
                 yield shard, document
 
     def find_holders(self, file: str) -> list[IndexedShard]:
@@ -272,7 +278,7 @@ def _shorten_names(names: list[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
+def describe_index(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     """Return metadata that describes how a shard's documents can be found."""
     facts = TokenBinsFacts.from_receipt(receipt)
     if facts.document_ids is None:
@@ -281,7 +287,9 @@ def index_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValu
     return {"document_index": f"rows and {'keyed ' if facts.id_key else ''}hashes of {hashed_value}"}
 
 
-def current_retractions(store: ArtifactStore, shard: Artifact, listed_hashes: NDArray[np.uint64]) -> tuple[str, ...]:
+def list_current_retractions(
+    store: ArtifactStore, shard: Artifact, listed_hashes: NDArray[np.uint64]
+) -> tuple[str, ...]:
     """Return the listed ids that apply to a shard: ids of documents that the current shard contains or has dropped.
 
     The result is empty if the shard is missing or unreadable: it is built anyway, and its new receipt will list the
@@ -306,5 +314,5 @@ def current_retractions(store: ArtifactStore, shard: Artifact, listed_hashes: ND
     # Ids of dropped documents still count while they are listed, because the finished shard's key contains them.
     dropped_ids = np.array([int(hex_id, 16) for hex_id in facts.retracted], np.uint64)
     return format_ids(
-        np.union1d(shard_ids[are_listed(shard_ids, listed_hashes)], np.intersect1d(listed_hashes, dropped_ids))
+        np.union1d(shard_ids[find_listed(shard_ids, listed_hashes)], np.intersect1d(listed_hashes, dropped_ids))
     )

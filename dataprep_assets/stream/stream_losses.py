@@ -2,7 +2,8 @@
 
 Corpora, releases, pretraining blends, conversations and notes have the same losses.
 
-Entry points: `stream_losses`, `tokenizer_losses`; `losses_within_limit`; `configure_checks` for all checks of a stream.
+Entry points: `stream_losses`, `find_tokenizer_losses`; `losses_within_limit`; `configure_checks` for all checks of a
+stream.
 """
 
 from collections import Counter
@@ -29,7 +30,7 @@ from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.table import format_share
 
 _KINDS = {RETRACTED: "", SHORT: FILTER, NO_TOKENS: FILTER}
-_OF_TOKENIZERS: dict[str, Action] = {
+_LOSS_ACTIONS: dict[str, Action] = {
     "unknown_tokens": "unknown",
     "dropped_characters": "dropped",
     "changed_characters": "changed",
@@ -51,19 +52,19 @@ def stream_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
     yield Loss(
         action="cut", reason="max_doc_tokens", count=truncated_documents, of=total.documents, unit="document", part=part
     )
-    yield from tokenizer_losses(receipts, part)
+    yield from find_tokenizer_losses(receipts, part)
 
 
-def tokenizer_losses(receipts: Sequence[Receipt], part: str = "") -> Iterator[Loss]:
-    """Yield the tokenizer's losses in the texts of some shards, where their receipts count them."""
+def find_tokenizer_losses(receipts: Sequence[Receipt], part: str = "") -> Iterator[Loss]:
+    """Yield the tokenizer's losses in the texts of some shards, as far as their receipts count them."""
     total = Ledger.total(receipt.ledger or Ledger() for receipt in receipts)
-    for name, action in _OF_TOKENIZERS.items():
+    for name, action in _LOSS_ACTIONS.items():
         unit_count, unit = (total.tokens, "token") if action == "unknown" else (total.text_characters, "character")
         yield _sum_count(receipts, action, name, total=unit_count, unit=unit, part=part)
 
 
 def _sum_count(receipts: Sequence[Receipt], action: Action, name: str, *, total: int, unit: str, part: str) -> Loss:
-    """Sum a count over receipts, and by file where the receipts' source lines have it."""
+    """Sum a count over receipts, and per file if the source lines of the receipts contain it."""
     files, count = Counter[str](), 0
     for receipt in receipts:
         count += receipt.facts.get(name) or getattr(receipt.ledger, name, None) or 0
@@ -74,7 +75,7 @@ def _sum_count(receipts: Sequence[Receipt], action: Action, name: str, *, total:
     )
 
 
-def losses_check(find: Callable[[S], Finding]) -> Check[S]:
+def build_losses_check(find: Callable[[S], Finding]) -> Check[S]:
     """Return the check of an artifact with tokenized text; `find` applies `losses_within_limit` to its subject."""
     return Check(
         _NAME,

@@ -1,6 +1,6 @@
 """Tracing of documents in every dataset that is built from token shards: a corpus, a release, a pretraining blend.
 
-Entry points: `StreamTracer`, `corpus_tracer`, `traced_shards`.
+Entry points: `StreamTracer`, `traced_shards`.
 """
 
 import json
@@ -250,7 +250,7 @@ def find_quarantined(handle: ArtifactHandle, file: str, row: int | None) -> Mapp
     return None
 
 
-def traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[IndexedShard]:
+def list_traced_shards(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[IndexedShard]:
     """Return the finished shards among `artifacts`, in order; raises MissingArtifactError if one is missing.
 
     Positions in a stream are undefined if one of its shards is missing.

@@ -39,7 +39,7 @@ from dataprep_assets.stream.eye_test import looks_like_text
 from dataprep_assets.stream.reencoding import build_encode_function, engine_certified, read_quarantined_rows, round_trip
 from dataprep_assets.stream.retracted_documents import no_retracted_document
 from dataprep_assets.stream.separators import separators_match_documents
-from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
+from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenBinsFacts, TokenShard
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
@@ -54,7 +54,7 @@ def ledger_balances(directory: Path, receipt: Receipt) -> Finding:
     ledger = require_ledger(receipt)
     dropped_rows = sum(ledger.dropped.values())
     return build_verdict(
-        _ledger_defects(directory, receipt, ledger),
+        _find_ledger_defects(directory, receipt, ledger),
         f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'document')} and "
         f"{count_of(dropped_rows, 'dropped row')}, in total and per source file.",
         REBUILD,
@@ -73,7 +73,7 @@ def _format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {count:,}" for reason, count in counts.items()) or "no rows"
 
 
-def _ledger_defects(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
+def _find_ledger_defects(directory: Path, receipt: Receipt, ledger: Ledger) -> Iterator[str]:
     name = describe_artifact(receipt)
     yield from find_ledger_imbalance(receipt)
     facts = TokenBinsFacts.from_receipt(receipt)
@@ -168,7 +168,7 @@ def ids_in_vocabulary(directory: Path, receipt: Receipt, vocab_size: int) -> Fin
             f"{describe_artifact(receipt)}: id {first_outside[1]} at token offset {first_outside[0]} of {TOKENS} "
             f"is not below {vocab_size} ({count_of(outside, 'such id')})"
         )
-    if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.dtype_for_vocab(vocab_size)).itemsize:
+    if flat_bins.token_dtype(dtype).itemsize < flat_bins.token_dtype(flat_bins.choose_dtype(vocab_size)).itemsize:
         defects.append(
             f"{describe_artifact(receipt)}: {dtype} is too small for a vocabulary of {vocab_size}, so larger ids "
             "have wrapped around"
@@ -279,7 +279,7 @@ ROUND_TRIP = Check(
     _round_trip,
     samples=True,
 )
-LOSSES = losses_check(_losses_within_limit)
+LOSSES = build_losses_check(_losses_within_limit)
 NO_RETRACTED_DOCUMENT = Check(
     NO_RETRACTED,
     "No removed document is left (checked by document index and by a sample of token sequences).",

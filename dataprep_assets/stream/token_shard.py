@@ -25,15 +25,16 @@ from dataprep_assets.formats import document_ends, document_index, flat_bins, me
 from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import convert_disk_errors, publish_directory
-from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, current_time, read_versions, record_files
-from dataprep_assets.sources.readers.unreadable import budget_advice
+from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, format_current_time, read_versions, record_files
+from dataprep_assets.sources.readers.unreadable import format_budget_advice
 from dataprep_assets.stores.files import canonical_json, digest_value, read_boot_id
 from dataprep_assets.stream.part_encoder import encode_part
 from dataprep_assets.stream.token_stream import EncodedPart, PartFiles, SourcePart, StreamPlan
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-# Version 2 added the document index, 3 reads files by their content. `STREAM_VERSION` is the version of the tokens.
+# Version 2 added the document index, and version 3 reads files by their content. `STREAM_VERSION` is the version of the
+# tokens.
 VERSION = 4
 TOKEN_BINS, TOKENS, ENDS = document_index.TOKEN_BINS, document_index.TOKENS, document_index.ENDS
 QUARANTINE = "quarantine.jsonl"
@@ -61,14 +62,14 @@ class TokenBinsFacts(Facts):
     retracted: tuple[str, ...] = ()
 
 
-def required_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
+def require_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
     """Return the id that ends every document of a shard; raises IntegrityError if its documents have no separator."""
     if facts.separator_id is None:
         raise IntegrityError(f"{receipt.artifact}/{receipt.partition}: no separator in its receipt. Rebuild the shard")
     return facts.separator_id
 
 
-def document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
+def build_document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
     """Return the source row of each document of a shard, in the receipt's `sources`.
 
     `directory` contains the shard's `document_rows.bin`, if the receipt lists it.
@@ -76,7 +77,7 @@ def document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
     files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in receipt.sources]
     has_rows_file = any(record.path == ROWS for record in receipt.files)
     return DocumentRows(
-        files, document_index.open_runs(directory / ROWS) if has_rows_file else document_index.no_runs()
+        files, document_index.open_runs(directory / ROWS) if has_rows_file else document_index.build_empty_runs()
     )
 
 
@@ -127,7 +128,7 @@ class TokenShard:
     @property
     def key(self) -> str:
         """Digest of everything that determines the shard's bytes."""
-        files = [_file_identity(f) for f in self.files]
+        files = [_build_file_identity(f) for f in self.files]
         # The key omits the reasons, because a shard with the same dropped rows is the same for any reason.
         ruled_out = "" if self.ruled_out is None else self.ruled_out.digest
         options = [self.megatron, self.salt, list(self.retracted), ruled_out]
@@ -141,12 +142,12 @@ class TokenShard:
 
     @property
     def recipe(self) -> Recipe:
-        """The values that enter the key, with names."""
+        """The named values that enter the key."""
         stream = self.plan.key_parts()
         tokenizer = stream.pop("tokenizer")
         version = stream.pop("stream")
         policy = stream.pop("bad_records")
-        files = {_source_name(file): file.sha256 for file in self.files}
+        files = {_format_source_name(file): file.sha256 for file in self.files}
         return Recipe(
             artifact=self.artifact,
             key=self.key,
@@ -166,21 +167,21 @@ class TokenShard:
         )
 
 
-def _source_name(file: SourcePart) -> str:
+def _format_source_name(file: SourcePart) -> str:
     return file.label if file.rows is None else f"{file.label}[{file.rows.first}:{file.rows.stop}]"
 
 
-def _file_identity(file: SourcePart) -> list[Any]:
+def _build_file_identity(file: SourcePart) -> list[Any]:
     identity = [file.label, file.sha256, file.format, file.compression, *file.limits.values()]
     return identity if file.rows is None else [*identity, [file.rows.first, file.rows.stop]]
 
 
-def _part_files(staged: Path, piece: int) -> PartFiles:
+def _list_part_files(staged: Path, piece: int) -> PartFiles:
     kinds = ("tokens", "ends", "ids", "rows")
     return PartFiles(**{kind: staged / f"{piece:08d}.{kind}" for kind in kinds})
 
 
-def _counters_path(staged: Path, piece: int) -> Path:
+def _get_counters_path(staged: Path, piece: int) -> Path:
     return staged / f"{piece:08d}.json"
 
 
@@ -194,9 +195,9 @@ def find_finished_part(staged: Path, piece: int) -> EncodedPart | None:
     not a crash of the machine.
     """
     try:
-        value = load_untrusted_json(_counters_path(staged, piece).read_bytes())
+        value = load_untrusted_json(_get_counters_path(staged, piece).read_bytes())
         ledger = Ledger.from_json(value["ledger"])
-        sizes = _read_sizes(_part_files(staged, piece))
+        sizes = _read_sizes(_list_part_files(staged, piece))
     except (OSError, ValueError, KeyError, DataprepError):
         return None
     # Without a boot id, every part is rebuilt.
@@ -225,7 +226,7 @@ def encode_piece(plan: StreamPlan, part: SourcePart, staged: Path, piece: int) -
         staged: The shard's staging directory.
         piece: The file's position in its shard, from 0.
     """
-    files, counters = _part_files(staged, piece), _counters_path(staged, piece)
+    files, counters = _list_part_files(staged, piece), _get_counters_path(staged, piece)
     # Remove old files instead of overwriting them: after a kill between publishing and cleaning up, a part may be a
     # hard link to the published shard's tokens. Also, earlier counters must not describe new bytes.
     for leftover in (*files.all_files, counters):
@@ -256,7 +257,7 @@ def seal_shard(shard: TokenShard, staged: Path, parts: Mapping[int, EncodedPart]
     """
     in_order, shard = [parts[piece] for piece in range(len(shard.files))], complete_shard(shard, parts.values())
     # Require room for a second copy of every part.
-    needed = sum(sum(_read_sizes(_part_files(staged, piece))) for piece in range(len(shard.files)))
+    needed = sum(sum(_read_sizes(_list_part_files(staged, piece))) for piece in range(len(shard.files)))
     with convert_disk_errors(staged, needed):
         return _seal_parts(shard, staged, in_order)
 
@@ -265,13 +266,13 @@ def _seal_parts(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]
     """Join the parts of a shard, write its receipt, and publish it in place of `staged`."""
     # Check this before joining, so that a shard over budget or with an unbalanced ledger costs no copy.
     ledger = Ledger.total(p.ledger for p in in_order)
-    ledger.balance(str(shard.artifact))
+    ledger.require_balance(str(shard.artifact))
     _check_budget(shard, ledger, in_order)
     final = staged / "final"
     # Remove files that a run killed while sealing left here, because joining only creates new files.
     _clear_directory(final)
     final.mkdir()
-    paths = [_part_files(staged, piece) for piece in range(len(shard.files))]
+    paths = [_list_part_files(staged, piece) for piece in range(len(shard.files))]
     flat_bins.concatenate([p.tokens for p in paths], final / TOKENS)
     document_ends.concatenate(
         [(p.ends, part.ledger.tokens) for p, part in zip(paths, in_order, strict=True)], final / ENDS
@@ -302,9 +303,9 @@ def _seal_parts(shard: TokenShard, staged: Path, in_order: Sequence[EncodedPart]
         files=record_files(final),
         facts=_build_facts(shard, in_order).to_json(),
         ledger=ledger,
-        sources=tuple(_source_line(f, p) for f, p in zip(shard.files, in_order, strict=True)),
+        sources=tuple(_build_source_line(f, p) for f, p in zip(shard.files, in_order, strict=True)),
         measured={
-            "created": current_time(),
+            "created": format_current_time(),
             "versions": read_versions(),
             "cpu_seconds": round(sum(p.cpu_seconds for p in in_order), 3),
             "wall_seconds": round(sum(p.wall_seconds for p in in_order), 3),
@@ -340,7 +341,7 @@ def _build_facts(shard: TokenShard, parts: Sequence[EncodedPart]) -> TokenBinsFa
     )
 
 
-def _source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
+def _build_source_line(file: SourcePart, part: EncodedPart) -> dict[str, Any]:
     ledger = part.ledger
     return {
         "file": file.label,
@@ -367,7 +368,7 @@ def _check_budget(shard: TokenShard, ledger: Ledger, parts: Sequence[EncodedPart
             f"{shard.artifact}: {bad_row_count} of {count_of(ledger.rows_in, 'row')} would be dropped ({drops}), more "
             f"than the budget of {format_share(shard.budget)}. The first bad row is {file.label}, row {row}, byte "
             f"{byte}: {reason}. The file with the most bad rows is {worst[0]}, with {worst[1]}. "
-            f"{budget_advice(bad_row_count, ledger.rows_in)}",
+            f"{format_budget_advice(bad_row_count, ledger.rows_in)}",
             file=file.label,
             row=row,
         )

@@ -26,16 +26,16 @@ from dataprep_assets.sources.readers.input_format import AS_NAMED, ReadOptions, 
 from dataprep_assets.sources.readers.records import Block, RecordFields, RecordReader, read_records
 from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, RowRange
 from dataprep_assets.sources.readers.rows import read_rows
-from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, unreadable_error
+from dataprep_assets.sources.readers.unreadable import ADVICE, build_unreadable_error, describe_place
 from dataprep_assets.stores.files import PLAIN, SourceDigests
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate, CertifiedEncoder, select_key_parts
 from dataprep_assets.tokenization.document_ids import DocumentIds
 from dataprep_assets.tokenization.engines import SpecialTokens
 
-# Since version 2, text never becomes a special token, whatever the model.
+# Since version 2, text never becomes a special token, regardless of the tokenizer's model.
 STREAM_VERSION = 3
-"""Increase it if a change to `part_encoder` can change a byte, because it is part of every downstream key."""
+"""Part of every downstream key. Increase it if a change to `part_encoder` can change a byte of the stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class StreamPlan:
         return (self.separator_id is not None) + (self.bos_id is not None)
 
     def key_parts(self) -> dict[str, Any]:
-        """Return the parts of the plan that enter a key; the tokenizer's path and the settings of checks do not."""
+        """Return the parts of the plan that enter a key. The tokenizer's path and the settings of checks do not."""
         index = {"document_ids": "none"} if self.ids is None else self.ids.key_parts()
         return (
             index
@@ -186,7 +186,7 @@ class SourcePart:
         )
 
     def record_at(self, row: int, fields: RecordFields) -> Block | None:
-        """Return the block of only the record (or bad record) at a 1-based row; None if blank or not in the file."""
+        """Return a block with the record, good or bad, at a 1-based row; None if the row is blank or does not exist."""
         reader = replace(self, rows=RowRange(row, row + 1)).read_records(fields)
         return next((block for block in reader if block.texts or block.bad), None)
 
@@ -224,7 +224,7 @@ def find_unreadable_error(
     # A range without a readable row must not fail a file with readable rows elsewhere.
     if has_rows(replace(part, rows=RowRange())):
         return None
-    return unreadable_error(part.path, part.format, part.compression, part.label, first)
+    return build_unreadable_error(part.path, part.format, part.compression, part.label, first)
 
 
 def explain_refusal(part: SourcePart, first_rows: FirstRows, *, policy: str, fields: RecordFields | None = None) -> str:
@@ -234,16 +234,18 @@ def explain_refusal(part: SourcePart, first_rows: FirstRows, *, policy: str, fie
     """
     if first_rows.bad is None or (first_rows.has_good and policy == "drop"):
         return ""
-    location = describe_place(first_rows.bad, "" if fields is None else fields.key_hint(first_rows.bad.reason))
+    location = describe_place(first_rows.bad, "" if fields is None else fields.format_key_hint(first_rows.bad.reason))
     if first_rows.has_good:
         return f"{part.label}: {location}. {ADVICE}"
     return str(
-        unreadable_error(part.path, part.format, part.compression, part.label, location, is_whole=first_rows.whole)
+        build_unreadable_error(
+            part.path, part.format, part.compression, part.label, location, is_whole=first_rows.whole
+        )
     )
 
 
 def fetch_missing(files: Iterable[SourcePart], fetch: Fetch | None) -> None:
-    """Call `fetch`, if given, unless all files are on this machine."""
+    """Call `fetch`, unless it is None or all files are on this machine."""
     if fetch is not None and not all(part.path.exists() for part in files):
         fetch()
 

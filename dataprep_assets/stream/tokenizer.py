@@ -89,16 +89,16 @@ def _load_bundle(declaration: TokenizerDeclaration) -> TokenizerBundle:
 
 
 def _convert(folder: Path, pattern: str | None) -> Path | None:
-    # imported here, because most tokenizers need no conversion
-    from dataprep_assets.tokenization.conversion import converted_folder
+    # Imported only when needed, because most tokenizers need no conversion.
+    from dataprep_assets.tokenization.conversion import convert_folder
 
-    return converted_folder(folder, pattern)
+    return convert_folder(folder, pattern)
 
 
 def _download_original(declaration: TokenizerDeclaration) -> Path:
     """Download a repository's tokenizer in a form that can be converted, and return its folder.
 
-    Raises TokenizerError if there is none.
+    Raises TokenizerError if the repository has no such tokenizer.
     """
     from dataprep_assets.tokenization.conversion import TEMPLATES
     from dataprep_assets.tokenization.originals import CANDIDATES, CODE, DESCRIPTIONS
@@ -117,7 +117,7 @@ def _download_original(declaration: TokenizerDeclaration) -> Path:
 
 
 def _require_text(path: Path) -> None:
-    """Raise TokenizerError if a tokenizer file has different content, such as the pointer to the file."""
+    """Raise TokenizerError if a tokenizer file has different content, such as a pointer to the real file."""
     for file in (path,) if path.is_file() else (path / TOKENIZER, path / CONFIG):
         with suppress(OSError):  # loading reports a missing or unreadable file
             if (kind := detect_non_text(file)) is not None:
@@ -160,7 +160,7 @@ def find_local_tokenizer(declaration: TokenizerDeclaration, special_tokens: str)
     if not _is_at_hand(declaration):
         return None
     bundle = load_declared_tokenizer(declaration)
-    bundle.engine_json(special_tokens)
+    bundle.build_engine_json(special_tokens)
     return bundle
 
 
@@ -171,7 +171,7 @@ def _is_at_hand(tokenizer: TokenizerDeclaration) -> bool:
     if not all(is_cached(repo, revision, file) for file in (TOKENIZER, CONFIG)):
         return False
     path = fetch_hub_file(repo, revision, TOKENIZER)
-    # read the older files only if the settings have no list of tokens
+    # Require the older files only if the settings have no list of tokens.
     has_tokens = path is not None and DECODER in read_settings(path.parent).values
     return has_tokens or all(is_cached(repo, revision, file) for file in OLDER_FILES)
 
@@ -184,8 +184,8 @@ def describe_boundary(tokenizer: TokenizerDeclaration, *, separator: str | None,
     bundle = find_local_tokenizer(tokenizer, special_tokens)
     if bundle is None:
         return ""
-    last_token = None if separator is None else bundle.separator(separator, special_tokens)
-    first_token = bundle.bos(bos, special_tokens)
+    last_token = None if separator is None else bundle.choose_separator(separator, special_tokens)
+    first_token = bundle.choose_bos(bos, special_tokens)
     end_text, start_text = (
         "no token" if token is None else f"{token.content!r} (id {token.id})" for token in (last_token, first_token)
     )
@@ -204,7 +204,7 @@ def find_separator_remarks(
         keys: Path of the declaration's key.
     """
     try:
-        separator = bundle.separator(declared_separator, special_tokens, key=".".join(keys))
+        separator = bundle.choose_separator(declared_separator, special_tokens, key=".".join(keys))
     except TokenizerError as error:
         yield Remark(keys=keys, sentence=str(error))
         return

@@ -59,7 +59,7 @@ class TracedRows:
 
     @cached_property
     def _index(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """First segment of each row, then the number of segments; start of each segment; end of each row group."""
+        """Three arrays: first segment of each row and the total, start of each segment, end of each row group."""
         import pyarrow.parquet as pq
 
         if self._rows is None:
@@ -83,7 +83,7 @@ class TracedRows:
     def segment(self, position: int) -> TracedSegment:
         """Return the segment with this number in the file."""
         heads, starts, _ = self._index
-        # The last row whose first segment is not after this one.
+        # Find the last row whose first segment is not after this segment.
         row = int(np.searchsorted(heads, position, side="right")) - 1
         ids, start = self._read_ids(row), int(starts[position])
         number = position - int(heads[row])
@@ -113,6 +113,6 @@ class TracedRows:
         if self._group[0] != group:
             with self._handle.open(self._rows) as rows_file, pq.ParquetFile(rows_file) as file:
                 self._group = group, file.read_row_group(group, columns=[IDS]).column(0)
-        # Negative, because the index counts from the end of the row group.
+        # The index is negative, because it counts from the end of the row group.
         row_ids: NDArray[np.int32] = self._group[1][row - int(ends[group])].values.to_numpy()
         return row_ids

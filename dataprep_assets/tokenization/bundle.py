@@ -15,7 +15,7 @@ from typing import Any
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.stores.files import canonical_json, digest_value, identify_version, sha256_file
 from dataprep_assets.tokenization.definition import Definition, load_definition
-from dataprep_assets.tokenization.library_errors import panics_as_errors
+from dataprep_assets.tokenization.library_errors import convert_panics
 from dataprep_assets.tokenization.reference import NAME, Reference, load_reference
 from dataprep_assets.tokenization.settings import CONFIG, DECODER, Settings, read_settings
 
@@ -43,7 +43,7 @@ class TokenizerBundle:
         directory: The folder.
         name: The common name (`qwen3`).
         revision: The commit on the Hugging Face Hub, if any.
-        structure: Contents of tokens that a chat template writes, and that are special even without the flag.
+        structure: Contents of tokens that a chat template writes and that count as special even without the flag.
         settings: The settings in the folder.
     """
 
@@ -88,7 +88,7 @@ class TokenizerBundle:
     @cached_property
     def definition(self) -> Definition:
         """The definition in `tokenizer.json`. Raises TokenizerError if it is invalid or exceeds the limits."""
-        ends = (*filter(None, map(self.configured, ("bos_token", "eos_token"))), *self.structure)
+        ends = (*filter(None, map(self.find_configured, ("bos_token", "eos_token"))), *self.structure)
         decoder = canonical_json(self.settings.values.get(DECODER) or {}).decode()
         extra = self.settings.extra_tokens
         return load_definition(self.directory / TOKENIZER, self._digest_files, ends, decoder, extra)
@@ -102,7 +102,7 @@ class TokenizerBundle:
         """
         return self.definition.text
 
-    def engine_json(self, special_tokens: str) -> str:
+    def build_engine_json(self, special_tokens: str) -> str:
         """Return `tokenizer.json` for a reading of literal special tokens. With `text`, no text gets a special id.
 
         Raises TokenizerError if this tokenizer cannot read them as text.
@@ -130,7 +130,7 @@ class TokenizerBundle:
         reference = next(
             (candidate for reading in readings if (candidate := _cached_references.get((self.digest, reading)))), None
         )
-        return reference or reference_tokenizer(self, readings[-1])
+        return reference or load_reference_tokenizer(self, readings[-1])
 
     @cached_property
     def vocab_size(self) -> int:
@@ -141,7 +141,7 @@ class TokenizerBundle:
 
     @cached_property
     def _vocabulary(self) -> dict[str, int]:
-        """The id of every token, from the file if it determines them, otherwise from the library."""
+        """The id of every token, from the file if it determines the ids, otherwise from the library."""
         vocab = self.definition.ids
         if vocab is None:
             vocab = self._reference.vocabulary()
@@ -154,7 +154,7 @@ class TokenizerBundle:
         return vocab
 
     def _find_id(self, content: str) -> int | None:
-        """Return the id of the token with exactly this content; None if there is none."""
+        """Return the id of the token with exactly this content; None if there is no such token."""
         return self._vocabulary.get(content)
 
     @cached_property
@@ -167,10 +167,10 @@ class TokenizerBundle:
         """The first 12 special tokens, for messages."""
         return ", ".join(token.content for token in self.special_tokens[:12]) or "none"
 
-    def token(self, content: str, *, key: str) -> SpecialToken:
+    def find_token(self, content: str, *, key: str) -> SpecialToken:
         """Return the token with exactly this content.
 
-        Raises TokenizerError with the configuration `key` that refers to the token.
+        Raises TokenizerError if there is no such token. `key` is the declaration's key for the token, for messages.
         """
         if (token_id := self._find_id(content)) is None:
             raise TokenizerError(
@@ -179,11 +179,11 @@ class TokenizerBundle:
             )
         return SpecialToken(content=content, id=token_id)
 
-    def configured(self, name: str) -> str | None:
+    def find_configured(self, name: str) -> str | None:
         """Return the content of a token in its settings, such as `pad_token`; None if it is not set."""
-        return self.settings.token(name)
+        return self.settings.find_token(name)
 
-    def separator(self, separator: str, special_tokens: str, *, key: str = "document.separator") -> SpecialToken:
+    def choose_separator(self, separator: str, special_tokens: str, *, key: str = "document.separator") -> SpecialToken:
         """Return the token that ends every document: the declared one, or for `auto` the tokenizer's own.
 
         Raises TokenizerError with the candidates if `auto` finds only a chat-turn token or no token at all. Also raises
@@ -191,10 +191,10 @@ class TokenizerBundle:
         key, for messages.
         """
         if separator != "auto":
-            return self._require_delimiter(self.token(separator, key=key), special_tokens, key)
-        configured = self.configured("eos_token")
+            return self._require_delimiter(self.find_token(separator, key=key), special_tokens, key)
+        configured = self.find_configured("eos_token")
         if configured and not self.ends_chat_turn(configured):
-            eos_token = self.token(configured, key=f"{key} (auto: eos_token)")
+            eos_token = self.find_token(configured, key=f"{key} (auto: eos_token)")
             return self._require_delimiter(eos_token, special_tokens, key)
         # consider only special tokens, because `</s>` is an ordinary word in many vocabularies
         own_tokens = [token.content for token in self.special_tokens if token.content in _DOCUMENT_END_TOKENS]
@@ -215,7 +215,7 @@ class TokenizerBundle:
         """Return whether a special token ends a chat turn by its name, and the tokenizer has other special tokens."""
         return token in CHAT_TURN_TOKENS and len(self.special_tokens) > 1
 
-    def bos(self, bos: str, special_tokens: str, *, key: str = "document.bos") -> SpecialToken | None:
+    def choose_bos(self, bos: str, special_tokens: str, *, key: str = "document.bos") -> SpecialToken | None:
         """Return the token before every document: None for `none`, the tokenizer's own for `auto`, or the declared one.
 
         Raises TokenizerError if `auto` finds no BOS or the tokenizer lacks the declared token. Also raises it if a text
@@ -224,13 +224,13 @@ class TokenizerBundle:
         if bos == "none":
             return None
         if bos != "auto":
-            return self._require_delimiter(self.token(bos, key=key), special_tokens, key)
-        configured = self.configured("bos_token")
+            return self._require_delimiter(self.find_token(bos, key=key), special_tokens, key)
+        configured = self.find_configured("bos_token")
         if not configured:
             raise TokenizerError(
                 f"{key}: auto is not possible, because {self.name} has no bos_token. Set `none` or a token"
             )
-        return self._require_delimiter(self.token(configured, key=f"{key} (auto: bos_token)"), special_tokens, key)
+        return self._require_delimiter(self.find_token(configured, key=f"{key} (auto: bos_token)"), special_tokens, key)
 
     def _require_delimiter(self, token: SpecialToken, special_tokens: str, key: str) -> SpecialToken:
         """Return the token. Raises TokenizerError if a text may get its id, because it must only delimit texts."""
@@ -240,7 +240,7 @@ class TokenizerBundle:
                 f"{name} is the unknown token of {self.name}, whose id all unknown text gets. Choose a different token"
             )
         is_special = any(token.content == content for content, _ in definition.special)
-        if special_tokens == "text" and not is_special and definition.reaches(token.content):
+        if special_tokens == "text" and not is_special and definition.can_reach(token.content):
             raise TokenizerError(
                 f"{name} is an ordinary token of {self.name}, so texts that contain it get its id. Choose a special "
                 f"token{self._special_tokens_hint}, mark this token as `special` in tokenizer.json, or set "
@@ -274,7 +274,7 @@ def _digest_files(directory: Path, versions: tuple[str | None, ...]) -> str:
 _cached_references: dict[tuple[str, str], Reference] = {}
 
 
-def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Reference:
+def load_reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Reference:
     """Return the reference's tokenizer for a bundle and a reading of literal special tokens.
 
     At most two tokenizers are cached per process, because each takes about 100 MB.
@@ -288,8 +288,10 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
     key = (bundle.digest, special_tokens)
     if key not in _cached_references:
         try:
-            with panics_as_errors(NAME):
-                loaded = load_reference(bundle.engine_json(special_tokens), special_as_text=special_tokens == "text")
+            with convert_panics(NAME):
+                loaded = load_reference(
+                    bundle.build_engine_json(special_tokens), special_as_text=special_tokens == "text"
+                )
         except TokenizerError:
             raise
         except Exception as error:  # the library raises bare Exception for a file it cannot parse
@@ -307,13 +309,13 @@ def reference_tokenizer(bundle: TokenizerBundle, special_tokens: str) -> Referen
 class LiteralFinder:
     """Finder of texts that contain one of a set of literals.
 
-    Special tokens share their first two characters (`<|`). A search for the rarer one, at memory speed, rules out most
-    documents. Only texts that contain both are matched with the full pattern.
+    Special tokens share their first two characters (`<|`). A fast search for the rarer character rules out most
+    documents. Only texts that contain both characters are matched with the full pattern.
     """
 
     def __init__(self, literals: tuple[str, ...]) -> None:
         prefixes = sorted({literal[:2] for literal in literals if literal})
-        # the rarer character of the two: the last one that is neither letter nor digit, else the first one
+        # the rarer of the two characters: the last one that is neither a letter nor a digit, or else the first one
         self._begins = tuple(
             (next((character for character in reversed(prefix) if not character.isalnum()), prefix[0]), prefix)
             for prefix in prefixes

@@ -27,7 +27,7 @@ from dataprep_assets.tokenization.engines import (
     FastokensEngine,
     ReferenceEngine,
     SpecialTokens,
-    installed_version,
+    find_installed_version,
     read_cached,
     write_cached,
 )
@@ -35,12 +35,13 @@ from dataprep_assets.tokenization.reference import VERSIONS, UnicodeVersion
 
 # Documents on which tokenizer engines are known to differ.
 #
-# They are generated, not collected: white-space runs, normalization, combining marks, scripts, emoji sequences, digits,
-# contractions, literal special tokens, long words without a space, and some characters of each Unicode version since
-# 10.0, which an engine's tables may or may not have. The set is deterministic, so certificates are comparable.
+# They are generated, and contain white-space runs, text that normalization changes, combining marks, scripts, emoji
+# sequences, digits, contractions, literal special tokens, long words without a space, and some characters of each
+# Unicode version since 10.0, which an engine's tables may lack. The set is deterministic, so that certificates are
+# comparable.
 
 SET = 6
-"""Version of the set. Increase it with every change to the documents from `adversarial_documents`."""
+"""Version of the set. Increase it with every change to the documents from `generate_adversarial_documents`."""
 _SPACES = (
     " \t\n\r\u000b\u000c\u0085\u00a0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u200b\u2060\ufeff"
 )
@@ -83,10 +84,10 @@ _SAMPLES = (
     "aA1 " * 300,
     "\u1100\u1161\u11a8\uac01\u11a8",
 )
-_WITH_SEAMS = 4
+_APERIODIC_TEXTS = 4
 """Number of random texts with 40,000 characters and no short period. They test engines that split a long document to
 process its parts in parallel (`fastokens` from 16 KiB on)."""
-_LONG = (
+_REPEATED_UNITS = (
     ("a", 300_000),  # one word
     ("ab1", 100_000),  # words without a space between
     (" ", 300_000),  # white space, at which a pattern must look ahead
@@ -94,10 +95,10 @@ _LONG = (
     ("中", 100_000),  # a word with three bytes per character
     ("word ", 250_000),  # more than a million characters, for the class `long`
 )
-"""Repeated texts and their counts: lengths beyond the counters that some engines have (2^16)."""
+"""Repeated texts and their counts. The results are too long for the counters of some engines (2^16)."""
 
 
-def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]:
+def generate_adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]:
     """Yield about 3,000 documents; `special_literals` are the tokenizer's own special tokens, which appear in texts."""
     yield from ("", " ", "\n", "a", "\u0301")
     for space in _SPACES:
@@ -128,24 +129,24 @@ def adversarial_documents(special_literals: Sequence[str] = ()) -> Iterator[str]
         text = "".join(generator.choice(alphabet) for _ in range(2000))
         yield (
             text
-            if number < 60 - _WITH_SEAMS
+            if number < 60 - _APERIODIC_TEXTS
             else "".join(text[offset:] + text[:offset] for offset in range(0, 2000, 100))
         )
     for _ in range(200):  # any code point except surrogates
         yield "".join(chr(c) for c in (generator.randrange(1, 0x110000) for _ in range(60)) if not 0xD800 <= c < 0xE000)
     for version in VERSIONS:
-        yield from _unicode_documents(version)
-    for unit, count in _LONG:
+        yield from _generate_unicode_documents(version)
+    for unit, count in _REPEATED_UNITS:
         yield unit * count
 
 
-def _unicode_documents(version: UnicodeVersion) -> Iterator[str]:
+def _generate_unicode_documents(version: UnicodeVersion) -> Iterator[str]:
     """Yield documents with a version's characters in words, between spaces and digits, and next to combining marks."""
     for character in version.sample:
         yield f"a{character}b {character}{character}1 {character}'s\n-{character}-"
         yield f" e{character}\u0316\u0301{character}"
     for mark in version.marks:
-        # put the mark next to marks of the classes 1, 220 and 230, because a table that knows it sorts it by its class
+        # put the mark next to marks of the classes 1, 220 and 230, because a table with the mark sorts it by its class
         yield from (f"a{mark}\u0334", f"e{mark}\u0316 o\u0301{mark}", f"{mark}u\u0323{mark}\u0308")
     for composed, decomposed in version.compositions:
         yield from (composed, f"x{decomposed}y", f"{decomposed}\u0301 {composed}\u0323")
@@ -158,7 +159,7 @@ CLASSES = ("long", "special_literal", "ascii", "unnormalized", "east_asian", "ot
 scripts. ASCII comes before the rest, because it is the cheapest test for most texts."""
 
 
-def document_class(text: str, literals: LiteralFinder) -> str:
+def classify_document(text: str, literals: LiteralFinder) -> str:
     """Return the class of a document: the first of `CLASSES` that matches."""
     if len(text) >= LONG_DOCUMENT:
         return "long"
@@ -175,7 +176,7 @@ def document_class(text: str, literals: LiteralFinder) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """The compared documents and the result.
+    """The result of comparing an engine with the reference, and the conditions under which it is valid.
 
     Attributes:
         reference_tables: The Unicode tables of the reference that affect this tokenizer's ids.
@@ -286,24 +287,24 @@ def compare(
     """Compare `engine` with `reference` on `documents`, by default on the adversarial set of the bundle's tokenizer."""
     literals = bundle.special_literals
     if documents is None:
-        documents = adversarial_documents([t.content for t in bundle.special_tokens])
+        documents = generate_adversarial_documents([t.content for t in bundle.special_tokens])
     compared_counts: Counter[str] = Counter()
     differing_counts: Counter[str] = Counter()
     for batch in cut_batches(documents):
         wrong_indices = set(find_disagreements(engine, reference, batch))
         for index, text in enumerate(batch):
-            kind = document_class(text, literals)
+            kind = classify_document(text, literals)
             compared_counts[kind] += 1
             differing_counts[kind] += index in wrong_indices
     return Comparison(compared=compared_counts, differing=differing_counts)
 
 
-def adversarial_comparison(
+def compare_on_adversarial_set(
     bundle: TokenizerBundle, mode: SpecialTokens, engine: Engine, reference: Engine
 ) -> Comparison:
     """Return the result of `compare` on a tokenizer's adversarial set, cached for these engines.
 
-    The set is the same for every dataset. For a small corpus, the comparison would take as long as everything else.
+    It is cached, because the set is the same for every dataset, and the comparison takes as long as a small corpus.
 
     Args:
         bundle: The tokenizer.
@@ -314,15 +315,15 @@ def adversarial_comparison(
     engines = [engine.name, engine.version, reference.name, reference.version]
     # include Python's Unicode version, which decides whether a document is normalized and therefore its class
     key = digest_value([SET, bundle.digest, mode, *engines, unicodedata.unidata_version, platform.machine()])
-    comparison = _recall(key)
+    comparison = _read_cached_comparison(key)
     if comparison is None:
         comparison = compare(bundle, engine, reference)
         write_cached("adversarial", key, {"compared": comparison.compared, "differing": comparison.differing})
     return comparison
 
 
-def _recall(key: str) -> Comparison | None:
-    """Return the cached comparison under a key; None if there is none."""
+def _read_cached_comparison(key: str) -> Comparison | None:
+    """Return the cached comparison under a key; None if the key is not in the cache."""
     value = read_cached("adversarial", key, dict[str, dict[str, NonNegativeInt]])
     if value is None or value.keys() != {"compared", "differing"}:
         return None
@@ -397,12 +398,12 @@ def refuse_engine(bundle: TokenizerBundle, special_tokens: str, engine: str, rea
         engine: Name of the engine.
         reason: The reason for the refusal.
     """
-    version = library.library_version()
+    version = library.read_library_version()
     return Certificate(
         tokenizer_digest=bundle.digest,
         special_tokens=special_tokens,
         engine=engine,
-        engine_version=installed_version(engine) or "not installed",
+        engine_version=find_installed_version(engine) or "not installed",
         reference_version=version,
         unicode_version=unicodedata.unidata_version,
         compared={},
@@ -474,7 +475,7 @@ class CertifiedEncoder:
         if not self.certificate.refused:
             return self._fast.encode(texts)
         literals = self.bundle.special_literals
-        refused_flags = [document_class(t, literals) in self.certificate.refused for t in texts]
+        refused_flags = [classify_document(t, literals) in self.certificate.refused for t in texts]
         self.reference_documents += sum(refused_flags)
         by_engine = {
             is_refused: iter(_split_ids(engine.encode(batch)))
@@ -488,7 +489,7 @@ class CertifiedEncoder:
         return (np.concatenate(rows) if rows else np.zeros(0, np.uint32)), offsets
 
     def warm_up(self, texts: list[str]) -> None:
-        """Encode texts similar to the next texts, so that the fast engine caches their words. Counts nothing."""
+        """Encode texts similar to the next texts, so that the fast engine caches their words. They are not counted."""
         if self._fast is not None and not self.certificate.refused:
             self._fast.encode(texts)
 
@@ -508,7 +509,7 @@ class CertifiedEncoder:
             # do not count the recheck, because only documents of the stream count
             self.reference_documents = documents_before
         if not np.array_equal(self.reference.encode([text])[0], ids):
-            kind = document_class(text, self.bundle.special_literals)
+            kind = classify_document(text, self.bundle.special_literals)
             raise CertificateError(
                 f"{location}: {self.certificate.engine} {self.certificate.engine_version} differs from the "
                 f"reference on this document (class {kind}). Declare `tokenizer.refuse: [{kind}]` and rebuild "
@@ -517,12 +518,12 @@ class CertifiedEncoder:
 
 
 class _ReferenceIdentity:
-    """The reference by name and installed version, which cannot encode."""
+    """Name and installed version of the reference, in the form of an engine that cannot encode."""
 
     name = ReferenceEngine.name
 
     def __init__(self) -> None:
-        self.version = library.library_version()
+        self.version = library.read_library_version()
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
         raise TokenizerError(f"{self.name} cannot encode, because only its identity is loaded")

@@ -2,12 +2,12 @@
 
 The conversion runs in a separate process with limits (`limited_process`). Its result is cached for the user, in a
 folder named after the digest of the original's files. The folder also has these files, so that the ids can be compared
-anywhere (`compare_with_original`).
+on any machine (`compare_with_original`).
 
 A SentencePiece model has two conversions: by its class in transformers, and by the model's own description. The
 conversion with fewer different ids for a few texts is used.
 
-Entry points: `converted_folder`, `compare_with_original`, `Conversion`.
+Entry points: `convert_folder`, `compare_with_original`, `Conversion`.
 """
 
 import json
@@ -25,10 +25,10 @@ import orjson
 from typing_extensions import TypedDict
 
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
-from dataprep_assets.project import read_state, user_cache
+from dataprep_assets.project import find_user_cache, read_state
 from dataprep_assets.stores.files import digest_value, sha256_file
-from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle, reference_tokenizer
-from dataprep_assets.tokenization.certificate import adversarial_documents
+from dataprep_assets.tokenization.bundle import TOKENIZER, TokenizerBundle, load_reference_tokenizer
+from dataprep_assets.tokenization.certificate import generate_adversarial_documents
 from dataprep_assets.tokenization.limited_process import limit_process, run_limited
 from dataprep_assets.tokenization.originals import (
     DESCRIPTIONS,
@@ -68,7 +68,7 @@ _TEXTS = (
 _USER_DEFINED, _ADDED_TYPES = 4, (2, 3, 4)
 """Types of SentencePiece's pieces: user-defined, and all types that are not parts of words (unknown, control,
 user-defined)."""
-_NOT_KEPT = frozenset(
+_DROPPED_SETTINGS = frozenset(
     {"tokenizer_class", "auto_map", "sp_model_kwargs", "legacy", "add_prefix_space", "tokenizer_file"}
 )
 """Settings of a tokenizer class that do not apply to a converted tokenizer."""
@@ -99,10 +99,10 @@ def read_conversion(folder: Path) -> Conversion | None:
     return read_state(folder / RECORD, Conversion)
 
 
-def converted_folder(folder: Path, pattern: str | None = None) -> Path | None:
+def convert_folder(folder: Path, pattern: str | None = None) -> Path | None:
     """Return the folder with the conversion of a tokenizer, and convert the tokenizer if necessary.
 
-    None if the folder has no tokenizer in a form that can be converted.
+    Returns None if the folder has no tokenizer in a form that can be converted.
 
     Args:
         folder: The tokenizer's folder.
@@ -114,7 +114,7 @@ def converted_folder(folder: Path, pattern: str | None = None) -> Path | None:
     if original is None:
         return None
     digests = {str(path.relative_to(folder)): sha256_file(path) for path in _iterate_used_files(folder, original)}
-    target = _cache() / digest_value([VERSION, original.pattern, digests])
+    target = _locate_cache() / digest_value([VERSION, original.pattern, digests])
     if (target / RECORD).is_file():
         return target
     if (library := original.missing_library) is not None:
@@ -134,7 +134,7 @@ def converted_folder(folder: Path, pattern: str | None = None) -> Path | None:
                 f"{original.path}: transformers cannot convert this tokenizer: {reason}. Save it with "
                 "`AutoTokenizer.from_pretrained(...).save_pretrained(folder)` where the model's own code runs"
             )
-        # write the record last, so that a folder without it is no conversion
+        # write the record last, so that a folder without a record is not taken for a conversion
         converter = f"transformers {metadata.version('transformers')}, {(staging / 'converter').read_text()}"
         (staging / "converter").unlink()
         record = Conversion(form=original.form, pattern=original.pattern, files=digests, converter=converter)
@@ -145,9 +145,9 @@ def converted_folder(folder: Path, pattern: str | None = None) -> Path | None:
     return target
 
 
-def _cache() -> Path:
+def _locate_cache() -> Path:
     try:
-        return user_cache() / "tokenizers"
+        return find_user_cache() / "tokenizers"
     except ConfigError as error:
         raise TokenizerError(
             "the conversion of a tokenizer needs a cache folder. Set XDG_CACHE_HOME to a folder"
@@ -155,7 +155,7 @@ def _cache() -> Path:
 
 
 def _iterate_used_files(folder: Path, original: Original) -> Iterator[Path]:
-    """Yield the files that decide ids or rendered text."""
+    """Yield the files that determine ids or rendered text."""
     yield from original.files
     for name in (*DESCRIPTIONS, TEMPLATES[0]):
         if (path := folder / name).is_file():
@@ -185,7 +185,7 @@ def main(staging: str, pattern: str | None) -> None:
     """
     limit_process(_MEMORY_BYTES, _CPU_SECONDS)
     try:
-        _write(Path(staging), pattern)
+        _write_conversion(Path(staging), pattern)
     except Exception as error:
         print(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
         sys.exit(1)
@@ -200,12 +200,12 @@ class _Candidate:
     settings: Mapping[str, Any]
 
 
-def _write(staging: Path, pattern: str | None) -> None:
+def _write_conversion(staging: Path, pattern: str | None) -> None:
     """Write the conversion with the fewest differing texts into `staging`, with settings and templates."""
     folder = staging / ORIGINAL
     original = find_original(folder, pattern)
     assert original is not None
-    settings = {name: value for name, value in read_settings(folder).values.items() if name not in _NOT_KEPT}
+    settings = {name: value for name, value in read_settings(folder).values.items() if name not in _DROPPED_SETTINGS}
     settings[DECODER] = {
         number: {name: value for name, value in token.items() if name != "from_file"}
         for number, token in (settings.get(DECODER) or {}).items()
@@ -244,7 +244,7 @@ def _count_differing(candidate: _Candidate, original: Original) -> int:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(candidate.text)
-    encode = open_encoder(original, _splitting_expression(candidate.text))
+    encode = open_encoder(original, _find_splitting_expression(candidate.text))
     return sum(tokenizer.encode(text, add_special_tokens=False).ids != encode(text) for text in _TEXTS)
 
 
@@ -324,7 +324,7 @@ def _convert_by_ranks(original: Original) -> _Candidate:
 
 
 def _convert_tekken(original: Original) -> _Candidate:
-    """Convert a tekken file."""
+    """Convert a tekken file, with the conventional names of its special tokens as settings."""
     from transformers.integrations.mistral.tokenizer import MistralConverter
 
     tokenizer = MistralConverter(str(original.path)).converted()
@@ -342,8 +342,8 @@ _CONVERTERS: dict[Form, tuple[Callable[[Original], _Candidate], ...]] = {
 }
 
 
-def _splitting_expression(text: str) -> str | None:
-    """Return the expression of a `tokenizer.json` that splits text before its byte-level BPE; None if it has none."""
+def _find_splitting_expression(text: str) -> str | None:
+    """Return the expression by which a `tokenizer.json` splits text before byte-level BPE; None if there is none."""
     pre_tokenizer = orjson.loads(text).get("pre_tokenizer") or {}
     parts = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
     for part in parts:
@@ -368,8 +368,8 @@ def compare_with_original(bundle: TokenizerBundle, documents: Iterable[str]) -> 
         raise TokenizerError(
             f"{bundle.name}: comparing its ids with {original.path.name} needs {library}. Install the extra: {INSTALL}"
         )
-    encode = open_encoder(original, _splitting_expression(bundle.tokenizer_json))
-    reference = reference_tokenizer(bundle, "match")
+    encode = open_encoder(original, _find_splitting_expression(bundle.tokenizer_json))
+    reference = load_reference_tokenizer(bundle, "match")
     count = differing_count = 0
     for document in documents:
         if bundle.special_literals.is_in(document):
@@ -389,7 +389,7 @@ def require_equal(bundle: TokenizerBundle, documents: Iterable[str]) -> str | No
         return None
     differences = compare_with_original(bundle, documents)
     literals = [token.content for token in bundle.special_tokens]
-    adversarial = compare_with_original(bundle, adversarial_documents(literals))
+    adversarial = compare_with_original(bundle, generate_adversarial_documents(literals))
     names = ", ".join(sorted(name for name in conversion["files"] if name not in DESCRIPTIONS))
     if differences.differing or adversarial.differing > MAX_DIFFERING * adversarial.documents:
         texts = f"{differences.differing:,} of {count_of(differences.documents, 'document')}"

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from dataprep_assets.errors import TokenizerError, count_of
-from dataprep_assets.tokenization.reference import BYTE_LETTERS, list_parts, reference_tables
+from dataprep_assets.tokenization.reference import BYTE_LETTERS, find_reference_tables, list_parts
 from dataprep_assets.tokenization.settings import is_from_older_file
 
 MAX_FILE_BYTES = 256 << 20
@@ -30,10 +30,12 @@ _BYTE_NAMES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _BETWEEN_BYTE_NAMES = r"(?<=<)(?=0x[0-9A-F]{2}>)"
 _UNKNOWN = {"WordPiece": "[UNK]", "WordLevel": "<unk>"}
 """Default unknown token by kind of model."""
-_KEEPING = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "ByteLevel", "Strip", "Sequence"})
+_KEEPING_NORMALIZERS = frozenset(
+    {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "ByteLevel", "Strip", "Sequence"}
+)
 """Normalizers that remove no characters except white space."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-_UNCHANGING = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Sequence"})
+_FORM_NORMALIZERS = frozenset({"NFC", "NFD", "Prepend", "ByteLevel", "Sequence"})
 """Normalizers that change at most the Unicode form of a character."""
 _SECRET = secrets.token_hex(16)
 """Prefix for the names of entries that no text may reach. It is random per process, so that no text can contain it. No
@@ -73,10 +75,10 @@ class Definition:
     takes_blanks: tuple[tuple[str, bool, bool, bool], ...] = ()
     is_completed: bool = False
 
-    def reaches(self, content: str) -> bool:
+    def can_reach(self, content: str) -> bool:
         """Return whether a text may get this token's id if literal special tokens are text."""
         # parse the vocabulary again, because calls are rare and keeping it would take 100 MB
-        return content in self.added or _Model(orjson.loads(self.as_text)["model"]).reaches(content)
+        return content in self.added or _Model(orjson.loads(self.as_text)["model"]).can_reach(content)
 
 
 class _Model:
@@ -106,7 +108,7 @@ class _Model:
         skipped = len(self.value.get("continuing_subword_prefix") or "")
         return {first + second[skipped:] for first, second in self.pairs}
 
-    def reaches(self, content: str) -> bool:
+    def can_reach(self, content: str) -> bool:
         """Return whether the model may give a text the id of this entry of its vocabulary."""
         if content not in self.ids:
             return False
@@ -116,7 +118,7 @@ class _Model:
 
     @property
     def unknown_id(self) -> int | None:
-        """The id of the model's unknown token; None if it has none."""
+        """The id of the model's unknown token; None if the model has no such token."""
         if self.kind == "Unigram":
             token_id: int | None = self.value.get("unk_id")
             return token_id
@@ -133,27 +135,27 @@ class _Model:
             return all(letter in self.ids for letter in BYTE_LETTERS)
         return bool(self.value.get("byte_fallback")) and all(name in self.ids for name in _BYTE_NAMES)
 
-    def set_apart(self, contents: Collection[str]) -> dict[str, str]:
+    def rename_entries(self, contents: Collection[str]) -> dict[str, str]:
         """Rename the entries with these contents so that no text contains them; return old → new name.
 
         Entries that the model cannot produce from text keep their names. Raises TokenizerError if the model needs an
         entry.
         """
-        names = {content: _SECRET + content for content in contents if self.reaches(content)}
+        names = {content: _SECRET + content for content in contents if self.can_reach(content)}
         if not names:
             return {}
         if self.kind == "Unigram":
             self.value["vocab"] = [[names.get(entry[0], entry[0]), *entry[1:]] for entry in self.value["vocab"]]
             return names
         if self.kind == "BPE":
-            self._do_without(names)
+            self._remove_merges(names)
         self.value["vocab"] = {names.get(content, content): number for content, number in self.ids.items()}
         unknown = self.value.get("unk_token") or _UNKNOWN.get(self.kind)
         if unknown in names:
             self.value["unk_token"] = names[unknown]
         return names
 
-    def _do_without(self, contents: Collection[str]) -> None:
+    def _remove_merges(self, contents: Collection[str]) -> None:
         """Remove the merges that produce these entries. Raises TokenizerError if other tokens need an entry."""
         parts = {part for pair in self.pairs for part in pair}
         needed = {content for content in contents if content in parts or len(content) == 1}
@@ -161,7 +163,7 @@ class _Model:
             raise TokenizerError(f"the special token {min(needed)!r} is a character, or part of other tokens")
         skipped = len(self.value.get("continuing_subword_prefix") or "")
         kept_pairs = [[first, second] for first, second in self.pairs if first + second[skipped:] not in contents]
-        self.value["merges"] = _short_merges(kept_pairs) or kept_pairs
+        self.value["merges"] = _shorten_merges(kept_pairs) or kept_pairs
 
 
 @lru_cache(maxsize=2)
@@ -193,7 +195,7 @@ def load_definition(
     }
     contents |= own_ids.keys() & set(ends)
     ids = _map_ids(model, added)
-    if (merges := _short_merges(model.value.get("merges"))) is not None:
+    if (merges := _shorten_merges(model.value.get("merges"))) is not None:
         model.value["merges"] = merges
     parts = [*list_parts(value.get("normalizer")), *list_parts(value.get("pre_tokenizer"))]
     knows = model.knows_every_byte({str(part.get("type")) for part in parts})
@@ -210,10 +212,10 @@ def load_definition(
         special=tuple(sorted(((content, own_ids[content]) for content in contents), key=lambda item: item[1])),
         added=frozenset(token["content"] for token in added if token["content"] not in contents),
         ids=ids,
-        tables=reference_tables(value.get("normalizer"), value.get("pre_tokenizer")),
+        tables=find_reference_tables(value.get("normalizer"), value.get("pre_tokenizer")),
         unknown_id=unknown_id,
         may_drop=not knows or any(map(_may_remove, parts)),
-        normalizer=_rewriting_normalizer(value.get("normalizer")),
+        normalizer=_find_rewriting_normalizer(value.get("normalizer")),
         takes_blanks=tuple(
             (token["content"], token["content"] in contents, strips_left, strips_right)
             for token in added
@@ -295,7 +297,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _find_defect(value: Mapping[str, Any]) -> str | None:
-    """Return a description of a part with a wrong type or beyond the limits; None if there is none."""
+    """Return a description of a part with a wrong type or beyond the limits; None if all parts are valid."""
     model, added = value["model"], value.get("added_tokens")
     if not isinstance(model, dict):
         return "`model` is not an object"
@@ -334,7 +336,7 @@ def _turn_literals_into_text(value: dict[str, Any], model: _Model, contents: Col
     flagged = [token["content"] for token in added if token["content"] in contents and not token.get("special")]
     # byte tokens keep their names, because the model finds the bytes of unknown characters by name
     fallback = set(_BYTE_NAMES) if model.value.get("byte_fallback") else set()
-    names = model.set_apart({*contents} - fallback)
+    names = model.rename_entries({*contents} - fallback)
     hides_bytes = bool(fallback) and model.kind == "Unigram"
     if not (flagged or names or hides_bytes):
         return None
@@ -353,7 +355,7 @@ def _turn_literals_into_text(value: dict[str, Any], model: _Model, contents: Col
     return orjson.dumps(value).decode()
 
 
-def _rewriting_normalizer(normalizer: Any) -> str | None:
+def _find_rewriting_normalizer(normalizer: Any) -> str | None:
     """Return a normalizer as JSON if it may change more of a text than its Unicode form; otherwise None."""
     parts = list_parts(normalizer)
     return orjson.dumps(normalizer).decode() if any(map(_may_change, parts)) else None
@@ -364,7 +366,7 @@ def _may_change(part: Mapping[str, Any]) -> bool:
         # replacing a space with a visible sign is not a change, because the decoder reverts it
         pattern, sign = (part.get("pattern") or {}).get("String"), str(part.get("content") or "")
         return pattern != " " or not sign or sign.isspace()
-    return part.get("type") not in _UNCHANGING
+    return part.get("type") not in _FORM_NORMALIZERS
 
 
 def _may_remove(part: Mapping[str, Any]) -> bool:
@@ -374,15 +376,15 @@ def _may_remove(part: Mapping[str, Any]) -> bool:
     if "normalizers" in part or "pretokenizers" in part:
         return False
     is_splitter = "behavior" in part or part.get("type") in _SPLITTERS
-    return part.get("behavior") == "Removed" if is_splitter else part.get("type") not in _KEEPING
+    return part.get("behavior") == "Removed" if is_splitter else part.get("type") not in _KEEPING_NORMALIZERS
 
 
 _SPLITTERS = frozenset({"Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Metaspace", "Digits", "UnicodeScripts"})
 """Pre-tokenizers that remove no characters except white space. `CharDelimiterSplit` is not among them."""
 
 
-def _short_merges(merges: Any) -> list[str] | None:
-    """Return the merges of a BPE as texts, `first second`, which is the format's other form; None if impossible.
+def _shorten_merges(merges: Any) -> list[str] | None:
+    """Return the merges of a BPE model as texts, `first second`, the format's other form; None if impossible.
 
     Engines load this form about 0.3 s faster. It cannot represent parts with a space, and a text that begins like the
     header of a merges file would be misread.

@@ -78,22 +78,22 @@ class RowIds(DocumentIds):
             # a row may contain half a surrogate pair, which is not valid UTF-8
             content = str(declared_id).encode(errors="surrogatepass")
         else:
-            content = _sorted_json(row)
+            content = _serialize_sorted(row)
         if self.key is None:
             return xxhash.xxh3_64_intdigest(content)
         return int.from_bytes(hmac.digest(self.key, content, "sha256")[:8], "little")
 
 
-def _sorted_json(row: Mapping[str, Any]) -> bytes:
+def _serialize_sorted(row: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
     # the row has an integer beyond 64 bits, half a surrogate pair, a type that JSON lacks, or is nested too deeply
     except TypeError:
-        return _sorted_parts(row)
+        return _serialize_parts(row)
 
 
-def _sorted_parts(row: Mapping[str, Any]) -> bytes:
-    """Return all keys and values of a row, keys sorted. Without recursion, because a row may have a thousand levels."""
+def _serialize_parts(row: Mapping[str, Any]) -> bytes:
+    """Return the keys and values of a row, by sorted keys. Not recursive, because a row may have a thousand levels."""
     parts: list[str] = []
     remaining: list[Any] = [row]
     while remaining:

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.integrity.commit import write_atomically
-from dataprep_assets.project import read_state, user_cache
+from dataprep_assets.project import find_user_cache, read_state
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization import reference
-from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
+from dataprep_assets.tokenization.bundle import TokenizerBundle, load_reference_tokenizer
 from dataprep_assets.tokenization.library_errors import (
     EncodingError,
     PanicError,
-    encoding_errors,
-    panics_as_errors,
+    convert_encoding_errors,
+    convert_panics,
 )
 from dataprep_assets.tokenization.limited_process import limit_process, run_limited
 
@@ -55,11 +55,11 @@ class ReferenceEngine:
     name = reference.NAME
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
-        self.version = reference.library_version()
-        self._tokenizer = reference_tokenizer(bundle, special_tokens)
+        self.version = reference.read_library_version()
+        self._tokenizer = load_reference_tokenizer(bundle, special_tokens)
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
-        with encoding_errors(self.name):
+        with convert_encoding_errors(self.name):
             return reference.flatten_ids(self._tokenizer.encode(texts))
 
 
@@ -71,15 +71,15 @@ class FastokensEngine:
     """
 
     name = "fastokens"
-    # holds at most one tokenizer; most serve both readings of special tokens, which each call passes
+    # one tokenizer is enough, because most serve both readings of special tokens, which each call passes
     _cache: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
-        if (version := installed_version(self.name)) is None:
+        if (version := find_installed_version(self.name)) is None:
             raise TokenizerError(f"{self.name} is not installed. Run: pip install {self.name}")
         self.version = version
         self._split = special_tokens == "text"
-        text = bundle.engine_json(special_tokens)
+        text = bundle.build_engine_json(special_tokens)
         if text not in self._cache:
             # load before removing the cached tokenizer, which is kept if loading fails
             loaded = self._load(bundle, text)
@@ -92,13 +92,13 @@ class FastokensEngine:
         import fastokens
 
         try:
-            with panics_as_errors("fastokens"):
+            with convert_panics("fastokens"):
                 return fastokens.Tokenizer.from_json_str(text)
         except Exception as error:  # the extension's error types are not public
             raise TokenizerError(f"{bundle.directory}: fastokens cannot load it: {error}") from error
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
-        with encoding_errors(self.name):
+        with convert_encoding_errors(self.name):
             ids, offsets = self._tokenizer.encode_batch_flat(
                 texts if isinstance(texts, list) else list(texts),
                 add_special_tokens=False,
@@ -107,7 +107,7 @@ class FastokensEngine:
         return np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8")
 
 
-def installed_version(name: str) -> str | None:
+def find_installed_version(name: str) -> str | None:
     """Return the version of an engine's library; None if it is not installed."""
     try:
         return metadata.version(name)
@@ -120,22 +120,22 @@ def installed_version(name: str) -> str | None:
 T = TypeVar("T")
 
 
-def _cache_path(kind: str, key: str) -> Path | None:
+def _locate_cache_file(kind: str, key: str) -> Path | None:
     try:
-        return user_cache() / kind / f"{key}.json"
+        return find_user_cache() / kind / f"{key}.json"
     except ConfigError:  # without a home folder, as in some containers, nothing is cached
         return None
 
 
 def read_cached(kind: str, key: str, schema: type[T]) -> T | None:
-    """Return the cached value under a key; None if there is none or it does not have the type `schema`."""
-    path = _cache_path(kind, key)
+    """Return the cached value under a key; None if it does not exist or does not have the type `schema`."""
+    path = _locate_cache_file(kind, key)
     return None if path is None else read_state(path, schema)
 
 
 def write_cached(kind: str, key: str, value: Any) -> None:
     """Cache a JSON value under a key, if the home folder is writable."""
-    if (path := _cache_path(kind, key)) is not None:
+    if (path := _locate_cache_file(kind, key)) is not None:
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(value).encode())
@@ -171,7 +171,7 @@ def try_in_process(bundle: TokenizerBundle, engine: str = ReferenceEngine.name) 
     """
     # check the definition first, because it is fast and its errors are more specific
     _ = bundle.definition
-    key = digest_value([VERSION, bundle.digest, engine, installed_version(engine), MEMORY_BYTES])
+    key = digest_value([VERSION, bundle.digest, engine, find_installed_version(engine), MEMORY_BYTES])
     if read_cached("trials", key, dict[str, str]) is not None:
         return
     if (reason := _find_refusal(bundle.directory, bundle.digest, engine)) is not None:
@@ -184,7 +184,7 @@ def try_in_process(bundle: TokenizerBundle, engine: str = ReferenceEngine.name) 
 
 @lru_cache(maxsize=8)
 def _find_refusal(directory: Path, _digest: str, engine: str) -> str | None:
-    """Return the defect that the process finds; None if there is none. Cached, because it may take a minute."""
+    """Return the defect that the process finds, or None. Cached, because the process may take a minute."""
     threads = ("RAYON_NUM_THREADS", "FASTOKENS_BPE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     code, reason = run_limited(
         __name__,
@@ -215,7 +215,7 @@ def main(directory: str, engine: str, memory_bytes: int, cpu_seconds: int) -> No
 
 
 def _find_defect(bundle: TokenizerBundle, name: str) -> str | None:
-    """Return the defect of the tokenizer in an engine; None if there is none."""
+    """Return the first defect of a tokenizer in the engine with this name; None without defects."""
     definition = bundle.definition
     readings = _READINGS[:1] if definition.refusal or definition.as_text == definition.text else _READINGS
     try:
@@ -233,7 +233,7 @@ def _load_engine(name: str, bundle: TokenizerBundle, reading: SpecialTokens) -> 
 
 
 def _find_id_defect(engine: Engine) -> str | None:
-    """Return the defect of an engine's ids; None if there is none."""
+    """Return the first defect in an engine's ids for `_TEXTS`; None without defects."""
     for text in _TEXTS:
         try:
             (ids, _), (second_ids, _) = engine.encode([text]), engine.encode([text])

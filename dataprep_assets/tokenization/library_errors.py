@@ -11,15 +11,15 @@ from dataprep_assets.errors import TokenizerError
 
 
 class EncodingError(TokenizerError):
-    """A library cannot encode a text. The message gives the reason without quoting the library."""
+    """Error of a library that cannot encode a text. The message has the reason, but does not quote the library."""
 
 
 class PanicError(EncodingError):
-    """A library panicked."""
+    """Panic of a library."""
 
 
 @contextmanager
-def panics_as_errors(library: str) -> Iterator[None]:
+def convert_panics(library: str) -> Iterator[None]:
     """Raise PanicError if `library` panics in the block."""
     try:
         yield
@@ -31,10 +31,10 @@ def panics_as_errors(library: str) -> Iterator[None]:
 
 
 @contextmanager
-def encoding_errors(library: str) -> Iterator[None]:
+def convert_encoding_errors(library: str) -> Iterator[None]:
     """Raise EncodingError for any error of `library` while it encodes texts, except MemoryError."""
     try:
-        with panics_as_errors(library):
+        with convert_panics(library):
             yield
     except (TokenizerError, MemoryError):
         raise

@@ -81,7 +81,7 @@ _NEW, _KEPT, _DROPPED, _CHANGED = range(4)
 
 
 class Losses:
-    """Counter of the losses of texts with a tokenizer. `counts` has them by their names in a ledger."""
+    """Counter of the losses of texts with a tokenizer. `counts` has the number for each name of a loss in a ledger."""
 
     def __init__(self, bundle: TokenizerBundle, special_tokens: SpecialTokens) -> None:
         definition = bundle.definition
@@ -112,7 +112,7 @@ class Losses:
         codes = np.frombuffer("".join(stripped_texts).encode("utf-32-le", "surrogatepass"), np.uint32)
         kinds = self._kinds[codes]
         if not kinds.all():
-            self._learn([*map(chr, np.unique(codes[kinds == _NEW]).tolist())])
+            self._classify([*map(chr, np.unique(codes[kinds == _NEW]).tolist())])
             kinds = self._kinds[codes]
         self.counts["dropped_characters"] += int(np.count_nonzero(kinds == _DROPPED))
         self.counts["changed_characters"] += (
@@ -132,7 +132,7 @@ class Losses:
         """The class of each character, by its code point."""
         return np.zeros(0x110000, np.uint8)
 
-    def _learn(self, characters: list[str]) -> None:
+    def _classify(self, characters: list[str]) -> None:
         """Classify these characters."""
         non_spaces = [character for character in characters if not character.isspace()]
         self._kinds[[*map(ord, characters)]] = _KEPT
@@ -144,9 +144,9 @@ class Losses:
                     self._kinds[ord(character)] = _CHANGED
             self._kinds[[*map(ord, self._spaces.changed)]] = _CHANGED
         if self._may_drop:
-            self._learn_dropped_characters(non_spaces)
+            self._find_dropped_characters(non_spaces)
 
-    def _learn_dropped_characters(self, characters: list[str]) -> None:
+    def _find_dropped_characters(self, characters: list[str]) -> None:
         """Classify the characters that do not affect the ids as dropped."""
         # within a word and between words, because an engine may add a sign before a text
         frames = ("{}", "x{}x", "x {} x")
@@ -170,7 +170,7 @@ class Losses:
         try:
             ids: list[int] = self._reference.encode([text])[0].tolist()
             return ids
-        except EncodingError:  # without an unknown token; the error is reported when the document is encoded
+        except EncodingError:  # there is no unknown token; the error is reported when the document is encoded
             return None
 
 

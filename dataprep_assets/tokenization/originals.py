@@ -48,7 +48,7 @@ _TIKTOKEN_LINE = re.compile(rb"[A-Za-z0-9+/=]+ \d+\r?\n")
 _PATTERN_NAMES = frozenset({"pat_str", "PAT_STR", "pattern", "PATTERN"})
 
 Encoder = Callable[[str], list[int]]
-"""Returns the ids of a text, without BOS and EOS, in which special tokens are plain text."""
+"""Function that returns the ids of a text, without BOS and EOS. It reads special tokens in the text as plain text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def _is_installed(name: str) -> bool:
 
 
 def find_original(folder: Path, pattern: str | None = None) -> Original | None:
-    """Return the tokenizer in a folder without a `tokenizer.json`; None if there is none.
+    """Return the tokenizer in a folder without a `tokenizer.json`; None if the folder has no tokenizer.
 
     Args:
         folder: The folder.
@@ -98,7 +98,7 @@ def find_original(folder: Path, pattern: str | None = None) -> Original | None:
         if path.is_file():
             if not _is_tiktoken(path):
                 return Original(form="sentencepiece", path=path)
-            return Original(form="tiktoken", path=path, pattern=pattern or _declared_pattern(path))
+            return Original(form="tiktoken", path=path, pattern=pattern or _find_declared_pattern(path))
     if (path := folder / VOCABULARY).is_file() and (folder / MERGES).is_file():
         return Original(form="merges", path=path)
     if (path := folder / WORDS).is_file():
@@ -116,7 +116,7 @@ def _is_tiktoken(path: Path) -> bool:
     return _TIKTOKEN_LINE.match(line) is not None
 
 
-def _declared_pattern(path: Path) -> str:
+def _find_declared_pattern(path: Path) -> str:
     """Return the expression in the code next to a tiktoken file. Raises TokenizerError if there is none."""
     for code in sorted(path.parent.glob("tokenization_*.py")):
         try:
@@ -209,7 +209,7 @@ def _load_tiktoken(ranks: Mapping[bytes, int], pattern: str) -> Encoder:
 
 
 def _load_tekken(path: Path) -> Encoder:
-    """Return the encoder of a tekken file: tiktoken's encoder, with ids after those of the special tokens."""
+    """Return the encoder of a tekken file: tiktoken's encoder, with ids that follow the ids of special tokens."""
     value = orjson.loads(path.read_bytes())
     config = value["config"]
     special = config.get("default_num_special_tokens") or len(value["special_tokens"])
@@ -266,7 +266,7 @@ def _load_wordpiece(path: Path) -> Encoder:
         tokenize_chinese_chars=settings.values.get("tokenize_chinese_chars", True),
         strip_accents=settings.values.get("strip_accents"),
     )
-    unknown_word = settings.token("unk_token") or "[UNK]"
+    unknown_word = settings.find_token("unk_token") or "[UNK]"
     pieces = library.WordpieceTokenizer(vocab=ids, unk_token=unknown_word)
     return lambda text: [
         ids.get(piece, ids[unknown_word]) for word in basic.tokenize(text) for piece in pieces.tokenize(word)

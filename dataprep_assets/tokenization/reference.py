@@ -3,7 +3,7 @@
 Since version 1.0, the library has a different interface without `from_str`, `get_vocab` and `encode_batch_fast`. Only
 this module distinguishes the versions.
 
-Entry points: `load_reference`, `normalize_texts`, `reference_tables`, `touched`.
+Entry points: `load_reference`, `normalize_texts`, `find_reference_tables`, `describe_affected_texts`.
 """
 
 import json
@@ -37,7 +37,7 @@ class UnicodeVersion:
 
     Attributes:
         name: The version, such as `15.1`.
-        letters: Letters and numbers. Only some for versions before 14.0, whose letters every table knows.
+        letters: Letters and numbers. Only a few for versions before 14.0, because every table knows their letters.
         others: Symbols, punctuation, format characters.
         moved: Marks with a combining class, which normalization reorders.
         composed: Letters with a canonical decomposition, as `composed=first+second`.
@@ -109,7 +109,7 @@ _NORMALIZERS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Lowerca
 _SPLITTERS = frozenset({"Whitespace", "BertPreTokenizer", "Punctuation", "Digits", "UnicodeScripts"})
 
 
-def library_version() -> str:
+def read_library_version() -> str:
     """Return the installed version of the library."""
     return metadata.version(NAME)
 
@@ -122,7 +122,7 @@ class Reference(Protocol):
         ...
 
     def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids of a text as `encode` does, and the start and end of each in the characters of the text."""
+        """Return the ids of a text as `encode` does, and the start and end of each id in the text, in characters."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -136,11 +136,11 @@ class Reference(Protocol):
 
 def load_reference(tokenizer_json: str, *, special_as_text: bool) -> Reference:
     """Load a `tokenizer.json`. With `special_as_text`, literal special tokens are text. Raises the library's errors."""
-    kind = _Before1 if library_version().startswith("0.") else _From1
+    kind = _TokenizerBefore1 if read_library_version().startswith("0.") else _TokenizerFrom1
     return kind(tokenizer_json, special_as_text)
 
 
-class _Before1:
+class _TokenizerBefore1:
     """A tokenizer loaded with a version of the library before 1.0."""
 
     def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
@@ -165,7 +165,7 @@ class _Before1:
         return vocabulary
 
 
-class _From1:
+class _TokenizerFrom1:
     """A tokenizer loaded with version 1.0 of the library or later."""
 
     def __init__(self, tokenizer_json: str, special_as_text: bool) -> None:
@@ -210,11 +210,11 @@ def flatten_ids(rows: Sequence[Any]) -> tuple[NDArray[np.uint32], NDArray[np.uin
 def normalize_texts(normalizer: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
     """Normalize texts with the normalizer of a `tokenizer.json`, without mapping bytes to letters."""
     parts = [part for part in list_parts(normalizer) if part["type"] not in ("Sequence", "ByteLevel")]
-    loaded = load_reference(_probe(normalizer={"type": "Sequence", "normalizers": parts}), special_as_text=True)
+    loaded = load_reference(_build_probe(normalizer={"type": "Sequence", "normalizers": parts}), special_as_text=True)
     return [loaded.decode(list(ids)) for ids in loaded.encode(texts)]
 
 
-def reference_tables(normalizer: Any, pre_tokenizer: Any) -> dict[str, str]:
+def find_reference_tables(normalizer: Any, pre_tokenizer: Any) -> dict[str, str]:
     """Return name → Unicode version of the installed library's tables that affect the ids of a tokenizer.
 
     `normalizer` and `pre_tokenizer` are parts of its `tokenizer.json`. `normalization` is included if it normalizes by
@@ -225,7 +225,7 @@ def reference_tables(normalizer: Any, pre_tokenizer: Any) -> dict[str, str]:
         LETTERS: any(_splits_by_kind(part) for part in list_parts(pre_tokenizer)),
     }
     return (
-        {name: table for name, table in installed_tables().items() if used_tables[name]}
+        {name: table for name, table in detect_tables().items() if used_tables[name]}
         if any(used_tables.values())
         else {}
     )
@@ -248,13 +248,13 @@ def _splits_by_kind(part: Mapping[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=1)
-def installed_tables() -> dict[str, str]:
+def detect_tables() -> dict[str, str]:
     """Return the newest Unicode version covered by the library's tables, for `normalization` and `letters`.
 
     The versions are determined by encoding sample characters.
     """
-    normalizer = load_reference(_probe(normalizer={"type": "NFC"}), special_as_text=True)
-    splitter = load_reference(_probe(splits=True), special_as_text=True)
+    normalizer = load_reference(_build_probe(normalizer={"type": "NFC"}), special_as_text=True)
+    splitter = load_reference(_build_probe(splits=True), special_as_text=True)
     tables = {NORMALIZATION: OLDEST, LETTERS: OLDEST}
     for unicode_version in VERSIONS:
         # a known mark is reordered after a mark of a lower combining class
@@ -269,7 +269,7 @@ def installed_tables() -> dict[str, str]:
     return {name: f"Unicode {newest}" for name, newest in tables.items()}
 
 
-def _probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
+def _build_probe(*, normalizer: dict[str, Any] | None = None, splits: bool = False) -> str:
     """Return a byte tokenizer that merges an `a` with the first byte of the next character in the same word."""
     # first bytes of characters from U+00C0 on, which map to themselves
     merges = [["a", chr(lead)] for lead in range(0xC3, 0xF5)]
@@ -310,7 +310,7 @@ _TEXTS = {
 
 
 def describe_affected_texts(setting: str, old_value: Any, now: Any) -> str:
-    """Return a sentence on the texts that get different ids after a change to the tables; empty for other settings.
+    """Return a sentence about texts that get different ids after a change to the tables; empty for other settings.
 
     Args:
         setting: Name of the setting in a recipe, such as `reference.letters`.

@@ -38,14 +38,14 @@ class Settings:
     values: Mapping[str, Any] = field(default_factory=dict)
     older: Mapping[str, Any] = field(default_factory=dict)
 
-    def token(self, name: str) -> str | None:
+    def find_token(self, name: str) -> str | None:
         """Return the content of a token, such as `pad_token`; None if it is not set."""
-        return _token_content(self.values.get(name))
+        return _read_content(self.values.get(name))
 
     @cached_property
     def variables(self) -> dict[str, str]:
         """The tokens that transformers passes to every chat template, by name."""
-        contents = {name: self.token(name) for name in _TOKEN_NAMES}
+        contents = {name: self.find_token(name) for name in _TOKEN_NAMES}
         # a model's own tokens, such as `image_token`
         own_values = {
             name: value for name, value in self.values.items() if name.endswith("_token") and name not in _TOKEN_NAMES
@@ -64,11 +64,11 @@ class Settings:
 def _list_extra_tokens(values: Mapping[str, Any]) -> Iterator[str]:
     value = next((values[name] for name in _EXTRA if values.get(name)), ())
     for token in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        if (content := _token_content(token)) is not None:
+        if (content := _read_content(token)) is not None:
             yield content
 
 
-def _token_content(value: Any) -> str | None:
+def _read_content(value: Any) -> str | None:
     # transformers writes a token as text or as an object with flags
     content = value.get("content") if isinstance(value, dict) else value
     return content if isinstance(content, str) else None
@@ -82,11 +82,11 @@ def read_settings(directory: Path) -> Settings:
     changes = {
         name: value
         for name, value in _read_object(directory / TOKENS_MAP).items()
-        if (_token_content(value) or value) != (_token_content(config.get(name)) or config.get(name))
+        if (_read_content(value) or value) != (_read_content(config.get(name)) or config.get(name))
     }
     settings = config | changes
     if ids := _read_object(directory / ADDED_TOKENS):
-        contents = [content for name in _TOKEN_NAMES if (content := _token_content(settings.get(name)))]
+        contents = [content for name in _TOKEN_NAMES if (content := _read_content(settings.get(name)))]
         changes[DECODER] = _read_decoder(directory / ADDED_TOKENS, ids, {*contents, *_list_extra_tokens(settings)})
     return Settings(config | changes, changes)
 

@@ -53,17 +53,17 @@ def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | Non
     reads = scope["type"] == "http" and method in ("GET", "HEAD")
     if reads and path in _INFORMATION:
         return None
-    # refuse duplicates, because the server behind the guard could use a different one
+    # Refuse duplicates, because the server behind the guard could use a different one.
     if any(len(values) > 1 for name, values in headers.items() if name in ("host", "origin", "content-type")):
         return "a header that must be unique occurs twice."
     host = _first_value(headers, "host").lower()
     if host not in hosts and _remove_port(host) not in hosts:
         return f"unknown host name {host!r:.80}. If it is a name of this server, add it to {HOSTS}."
     origin = _first_value(headers, "origin").lower()
-    # also refuse `null`, which has no host, and which a sandboxed frame or a file sends
+    # Also refuse `null`, which has no host, and which a sandboxed frame or a file sends.
     if origin and urlsplit(origin).netloc != host:
         return "the request comes from a different origin."
-    if not (_is_of_this_site(headers) or (reads and _opens_a_page(headers) and not _is_graphql(path))):
+    if not (_is_of_this_site(headers) or (reads and _is_page_request(headers) and not _is_graphql(path))):
         return "the request comes from a different site."
     if scope["type"] == "websocket":
         return None
@@ -71,13 +71,13 @@ def explain_refusal(scope: Mapping[str, Any], hosts: Iterable[str]) -> str | Non
         return f"the method {method!r:.20} is not allowed."
     if reads and _is_graphql(path) and "query" in parse_qs(bytes(scope.get("query_string", b"")).decode("latin-1")):
         return "GraphQL queries must use POST, because a link could contain a mutation."
-    return _unsafe_content(headers) if method == "POST" else None
+    return _describe_unsafe_content(headers) if method == "POST" else None
 
 
 def _parse_headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
     values_by_name: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
-        # decode as latin-1, which can decode any byte
+        # Decode as latin-1, which can decode any byte.
         values_by_name.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
     return values_by_name
 
@@ -103,16 +103,16 @@ def _is_of_this_site(headers: Mapping[str, Sequence[str]]) -> bool:
     return _first_value(headers, "sec-fetch-site").lower() in ("", "same-origin", "none")
 
 
-def _opens_a_page(headers: Mapping[str, Sequence[str]]) -> bool:
+def _is_page_request(headers: Mapping[str, Sequence[str]]) -> bool:
     """Return whether the request follows a link; the page with the link cannot read the opened page."""
     sought = _first_value(headers, "sec-fetch-mode").lower(), _first_value(headers, "sec-fetch-dest").lower()
     return sought == ("navigate", "document")
 
 
-def _unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
+def _describe_unsafe_content(headers: Mapping[str, Sequence[str]]) -> str | None:
     kind = _first_value(headers, "content-type").partition(";")[0].strip().lower()
     empty = _first_value(headers, "content-length") in ("", "0") and "transfer-encoding" not in headers
-    # without a preflight request, a page can also send content without a type, such as a `Blob`
+    # Without a preflight request, a page can also send content without a type, such as a `Blob`.
     if kind in _WITHOUT_PREFLIGHT or (not kind and not empty):
         return "the content type must be `application/json`."
     return None

@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from dataprep_assets import cli
 from dataprep_assets.cli.support import project
-from dataprep_assets.cli.support.examples import list_examples
+from dataprep_assets.cli.support.examples import EXAMPLES
 from dataprep_assets.project_template import write_project
 
 COMMANDS = get_command(cli._app).commands  # type: ignore[attr-defined]
@@ -44,7 +44,7 @@ def test_the_help_ends_with_lines_that_the_parser_takes(name: str, capsys: pytes
     _, heading, shown = capsys.readouterr().out.partition("Examples:\n")
     assert heading
     lines = [line.strip() for line in shown.splitlines() if line.strip()]
-    assert lines == [*list_examples(name)]
+    assert lines == [*EXAMPLES[name]]
     assert 2 <= len(lines) <= 4
     for line in lines:
         program, command, *words = shlex.split(line)
@@ -55,13 +55,13 @@ def test_the_help_ends_with_lines_that_the_parser_takes(name: str, capsys: pytes
 def test_the_cheap_ones_run_in_a_new_project(new_project: Path) -> None:
     codes = {}
     for name in CHEAP:
-        _, *words = shlex.split(list_examples(name)[0])
+        _, *words = shlex.split(EXAMPLES[name][0])
         codes[name] = cli.main(words)
     assert codes == CHEAP
 
 
 def test_the_example_of_init_makes_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    _, *words = shlex.split(list_examples("init")[0])
+    _, *words = shlex.split(EXAMPLES["init"][0])
     assert cli.main(words) == 0
     assert (tmp_path / "my-data" / "pyproject.toml").is_file()

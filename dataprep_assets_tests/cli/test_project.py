@@ -22,10 +22,10 @@ def test_a_command_with_several_datasets_shows_what_all_of_them_allow(
     ]
     for loaded in permutations(declared):
         with project.scope_privacy():
-            assert project.current_privacy() == OPEN
+            assert project.get_privacy() == OPEN
             for declaration in loaded:
                 project._running[-1].take(declaration)
-            assert project.current_privacy().public_count(15) == "< 20"
-            assert "3 patients" not in project.current_privacy().public_text("3 patients", "built")
+            assert project.get_privacy().public_count(15) == "< 20"
+            assert "3 patients" not in project.get_privacy().public_text("3 patients", "built")
     kept = "".join(path.read_text() for path in tmp_path.rglob("texts.log"))
     assert kept.count("3 patients") == 6

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.cli.support.rebuild_table import MOST, rebuild_lines
+from dataprep_assets.cli.support.rebuild_table import MAX_LISTED, rebuild_lines
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.spec import ReadCost
 from dataprep_assets.engine.privacy import OPEN, Privacy
@@ -91,16 +91,16 @@ def test_of_a_sensitive_dataset_names_kinds_and_rounded_counts_leave() -> None:
 
 @pytest.mark.parametrize("privacy", [OPEN, CLOSED])
 def test_beyond_twenty_causes_the_rest_is_a_number(privacy: Privacy) -> None:
-    many = [work(f"asset_{i:02d}", p, f"cause {i:02d}") for i in range(MOST + 3) for p in ("p-0", "p-1")]
+    many = [work(f"asset_{i:02d}", p, f"cause {i:02d}") for i in range(MAX_LISTED + 3) for p in ("p-0", "p-1")]
     lines = list(rebuild_lines(rebuild(*many), privacy))
     if privacy.closed:  # one kind, below which all are listed
         assert [line.split()[0] for line in lines[1:4]] == ["input", "asset_00", "asset_01"]
         return
-    assert lines[2 * MOST - 1] == f"cause {MOST - 1}"
-    assert lines[2 * MOST + 1] == "and 3 more causes, of 6 artifacts (`--json` lists all)"
+    assert lines[2 * MAX_LISTED - 1] == f"cause {MAX_LISTED - 1}"
+    assert lines[2 * MAX_LISTED + 1] == "and 3 more causes, of 6 artifacts (`--json` lists all)"
 
 
-@pytest.mark.parametrize("count", [MOST + 1, MOST + 2])
+@pytest.mark.parametrize("count", [MAX_LISTED + 1, MAX_LISTED + 2])
 def test_one_or_two_causes_more_are_shown(count: int) -> None:
     lines = list(rebuild_lines(rebuild(*(work(f"asset_{i:02d}", None, f"cause {i:02d}") for i in range(count))), OPEN))
     assert lines[1 : 2 * count + 1 : 2] == [f"cause {i:02d}" for i in range(count)]
@@ -108,10 +108,10 @@ def test_one_or_two_causes_more_are_shown(count: int) -> None:
 
 
 def test_many_changed_files_of_one_cause_are_counted() -> None:
-    lines = list(rebuild_lines(rebuild(work("list", None, *(f"new file {i}" for i in range(MOST + 5)))), OPEN))
-    assert lines[1 : MOST + 1] == [f"new file {i}" for i in range(MOST)]
-    assert lines[MOST + 1].startswith("and 5 more changes")
-    assert lines[MOST + 2].split()[0] == "list"
+    lines = list(rebuild_lines(rebuild(work("list", None, *(f"new file {i}" for i in range(MAX_LISTED + 5)))), OPEN))
+    assert lines[1 : MAX_LISTED + 1] == [f"new file {i}" for i in range(MAX_LISTED)]
+    assert lines[MAX_LISTED + 1].startswith("and 5 more changes")
+    assert lines[MAX_LISTED + 2].split()[0] == "list"
 
 
 def test_what_is_dropped_before_and_after_is_a_table() -> None:

@@ -166,7 +166,7 @@ def test_the_evaluators_dataset_reads_a_folder_of_any_prefix(tmp_path: Path) -> 
 def cut_tokens(folder: Path) -> None:
     path = folder / "train_000002.npy"
     tokens = tokens_of(2, 8)[:-5]
-    path.write_bytes(npy_shards.header(len(tokens), "uint32") + tokens.tobytes())
+    path.write_bytes(npy_shards.build_header(len(tokens), "uint32") + tokens.tobytes())
 
 
 def saved_ids(folder: Path) -> None:

@@ -15,7 +15,7 @@ import yaml
 from dataprep_assets.cli.support import project
 from dataprep_assets.cli.training import training_steps
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.commit import open_staging
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets_tests.cli.commands import dataprep
@@ -105,7 +105,7 @@ def test_the_run_after_a_retraction_leaves_nothing_in_what_left_the_plan(
     left = {"token_bins/train-00003", "megatron_bins"}
     assert own.traces(GONE) == left | {"token_bins/train-00001", "combined_bins/train", "nanogpt_bins"}
     # a killed build of a shard that is in no plan any more, of which nothing else is there
-    with staging(own.artifacts / "token_bins" / "train-00007", "0123456789abcdef") as staged:
+    with open_staging(own.artifacts / "token_bins" / "train-00007", "0123456789abcdef") as staged:
         shutil.copy(own.artifacts / "token_bins" / "train-00003" / "tokens.bin", staged)
     begun = "token_bins/.staging/train-00007-0123456789abcdef"
     before = json.loads(own("status", "mine", "--json").stdout)

@@ -24,7 +24,7 @@ def tagger(*paths: Path) -> AssetTagger:
 
 
 def versions(*paths: Path) -> list[str]:
-    return [tagger(*paths).for_files([file]).version for file in "abc"]
+    return [tagger(*paths).limit_to_files([file]).version for file in "abc"]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def opened(folder: Path, items: Sequence[Any], ngram: int = 8, least: int = 13, 
 
 def leaks(benchmarks: Benchmarks, texts: Sequence[str]) -> list[str | None]:
     """Of each text the item that it contains, if it does."""
-    return [name if share >= LEAKED else None for name, share in zip(*benchmarks.best_matches(texts), strict=True)]
+    return [name if share >= LEAKED else None for name, share in zip(*benchmarks.find_best_matches(texts), strict=True)]
 
 
 def exam() -> list[dict[str, Any]]:
@@ -248,9 +248,9 @@ def test_what_is_found_does_not_depend_on_what_is_asked_together(tmp_path: Path)
     draw = random.Random(4)
     texts = [text for whole in benchmarks.whole_items for text in render_item(whole.parts, whole.name).values()]
     texts += [FILLER, "", "中国"]
-    together = dict(zip(texts, zip(*benchmarks.best_matches(texts), strict=True), strict=True))
+    together = dict(zip(texts, zip(*benchmarks.find_best_matches(texts), strict=True), strict=True))
     draw.shuffle(texts)
     for part in np.array_split(np.array(texts, object), 7):
-        assert list(zip(*benchmarks.best_matches(part.tolist()), strict=True)) == [
+        assert list(zip(*benchmarks.find_best_matches(part.tolist()), strict=True)) == [
             together[text] for text in part.tolist()
         ]

@@ -86,7 +86,7 @@ def test_it_is_what_comparing_all_with_all_gives_but_for_what_no_band_shares(tmp
         (tmp_path / f"{seed}").mkdir()
         found, documents = decided(tmp_path / f"{seed}/s", [texts])
         nodes = np.arange(len(texts))
-        digests = documents.digests(nodes)
+        digests = documents.get_digests(nodes)
         key: dict[str, tuple[object, ...]] = {
             text: (int(digests[at, 1]), int(digests[at, 0]), int(digests[at, 2])) for at, text in enumerate(texts)
         }
@@ -105,7 +105,7 @@ def test_every_removal_has_a_kept_document_as_alike_as_it_says(tmp_path: Path) -
         found.removed.tolist(), found.representatives.tolist(), found.similarities.tolist(), strict=True
     ):
         assert stands not in removed
-        shared, either = count_overlap(documents.shingles(node), documents.shingles(stands))
+        shared, either = count_overlap(documents.get_shingles(node), documents.get_shingles(stands))
         assert similar == shared / either >= 0.8
 
 
@@ -169,7 +169,7 @@ def test_a_text_and_its_translations_are_told_apart_and_all_stay(tmp_path: Path,
     assert len(set(texts)) == 8
     found, _ = decided(tmp_path, [texts[:3], texts[3:], [texts[0]]])
     assert found.removed.tolist() == [len(texts)]  # the copy, and no translation
-    hashes, ends = Signer(NEAR).shingles(texts)
+    hashes, ends = Signer(NEAR).compute_shingles(texts)
     sets = np.split(hashes, ends[:-1])
     shared = [count_overlap(one, other) for one, other in combinations(sets, 2)]
     assert max(both / either for both, either in shared) < 0.5
@@ -297,10 +297,10 @@ def test_signatures_estimate_what_datasketch_estimates() -> None:
     for number in range(60):
         words = page(draw, 200)
         pair = [words, edited(words, draw, 0.002 * (number % 30))]
-        hashes, ends = signer.shingles([" ".join(one) for one in pair])
+        hashes, ends = signer.compute_shingles([" ".join(one) for one in pair])
         sets = [hashes[: ends[0]], hashes[ends[0] :]]
         shared, either = count_overlap(*sets)
-        bands = signer.bands(hashes, ends)
+        bands = signer.compute_bands(hashes, ends)
         ours.append((bool((bands[0] == bands[1]).any()), float(NEAR.banding.match_probability(shared / either))))
         made = [datasketch.MinHash(num_perm=128, hashfunc=lambda data: hash(data) & 0xFFFFFFFF) for _ in sets]
         for one, values in zip(made, sets, strict=True):

@@ -164,7 +164,7 @@ def declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., F
         (tmp_path / package).mkdir()
         (tmp_path / package / "judge.py").write_text(source)
         said = DeclaredTagger(function=f"{package}.judge:quality", columns={"quality": "number"}, **keys)
-        tagger = said.tagger(tmp_path / package)
+        tagger = said.build_tagger(tmp_path / package)
         assert isinstance(tagger, FunctionTagger)
         return tagger
 

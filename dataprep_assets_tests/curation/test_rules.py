@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from dataprep_assets.curation.rules import match_rules, parse_rule, rule_numbers
+from dataprep_assets.curation.rules import find_dropping_rules, match_rules, parse_rule
 from dataprep_assets.curation.table import ColumnType
 from dataprep_assets.errors import ConfigError
 from dataprep_assets_tests.messages import assert_names, raises
@@ -105,7 +105,7 @@ def test_the_first_rule_that_drops_a_row_is_its_reason_and_what_is_kept_has_to_b
         "long": (True, parse_rule("words >= 50", COLUMNS, "keep.long")),
         "low": (False, parse_rule("score < 0.25", COLUMNS, "drop.low")),
     }
-    assert rule_numbers(TABLE, rules).tolist() == [1, 2, 0, -1]
+    assert find_dropping_rules(TABLE, rules).tolist() == [1, 2, 0, -1]
 
 
 @pytest.mark.parametrize(

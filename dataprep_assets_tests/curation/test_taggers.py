@@ -122,7 +122,7 @@ def test_a_function_is_there_if_the_module_has_it_at_its_top(tmp_path: Path, mon
     monkeypatch.syspath_prepend(tmp_path)
 
     def absent(name: str) -> str | None:
-        return FunctionTagger(name="one", columns={"one": "number"}, function=f"judges:{name}").missing_reason()
+        return FunctionTagger(name="one", columns={"one": "number"}, function=f"judges:{name}").explain_missing()
 
     for name in ("quality", "Judge", "made", "later", "fast"):
         assert absent(name) is None

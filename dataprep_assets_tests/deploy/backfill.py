@@ -23,7 +23,7 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource, create_resources
 from dataprep_assets_tests.deploy.cluster import Cluster, cluster
 from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
 from dataprep_assets_tests.deploy.wall_time import wall_time
@@ -40,7 +40,7 @@ def key_of(running: Cluster, name: str, split: str | None = None) -> dg.AssetKey
 def prepare(running: Cluster) -> list[str]:
     """Materialize manifest and certificate on the cluster's instance; the partitions of `train`."""
     built = TokenizedCorpus(running.corpus).build_defs(None)  # type: ignore[arg-type]
-    resources = resources_of(StorageResource(root=str(running.root)))
+    resources = create_resources(StorageResource(root=str(running.root)))
     job = dg.Definitions.merge(built, dg.Definitions(resources=resources)).resolve_implicit_global_asset_job_def()
     with running.instance() as instance:
         job.execute_in_process(

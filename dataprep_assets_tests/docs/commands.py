@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 from typer.main import get_command
 
 from dataprep_assets import cli
-from dataprep_assets.cli.support.examples import list_examples
+from dataprep_assets.cli.support.examples import EXAMPLES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "commands.md"
@@ -157,7 +157,7 @@ def _section(name: str, command: Any) -> Iterator[str]:
     for parameters, heading in ((arguments, "argument"), (options, "option")):
         if parameters:
             yield from (*_table(parameters, heading), "")
-    yield from ("```bash", *list_examples(name), "```", "")
+    yield from ("```bash", *EXAMPLES[name], "```", "")
     if name in _GUIDES:
         yield from (f"See {_GUIDES[name]}.", "")
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from dataprep_assets.planning.manifest import shard_key
+from dataprep_assets.planning.manifest import format_shard_key
 from dataprep_assets_tests.docs import architecture
 from dataprep_assets_tests.docs.drawing import PICTURES, Box, arrows, framed, terminal
 
@@ -102,7 +102,7 @@ def _panel(x: int, title: str, *, built: int) -> Iterator[Box]:
     yield Box("token_bins_train", x + 10, 146, 390, 100, kind="group")
     for number in range(3):
         kind, line = ("box", "built") if number < built else ("missing", "missing")
-        yield Box(shard_key("train", number), x + 20 + 126 * number, 176, 118, 56, (line,), kind)
+        yield Box(format_shard_key("train", number), x + 20 + 126 * number, 176, 118, 56, (line,), kind)
     kind, line = ("box", "built from all shards") if built == 3 else ("missing", "waits for all shards")
     yield Box("combined_bins_train", x + 20, 256, 370, 50, (line,), kind)
 

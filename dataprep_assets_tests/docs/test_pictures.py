@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from dataprep_assets import components
-from dataprep_assets.planning.manifest import shard_key
+from dataprep_assets.planning.manifest import format_shard_key
 from dataprep_assets_tests.docs import pictures
 from dataprep_assets_tests.docs.architecture import BOXES, HEIGHT, WIDTH, artifact_names
 from dataprep_assets_tests.docs.checks import samples
@@ -58,7 +58,7 @@ def test_the_picture_of_partitions_has_steps_of_the_product() -> None:
     names = set(re.findall(r">(\w+_train|manifest)<", text))
     assert names == {"manifest", "token_bins_train", "combined_bins_train"}
     assert names <= corpora_specs().keys()
-    assert f">{shard_key('train', 2)}<" in text
+    assert f">{format_shard_key('train', 2)}<" in text
 
 
 def test_recordings_have_steps_and_checks_of_the_product() -> None:

@@ -16,7 +16,7 @@ from dataprep_assets.serving.window import templar
 from dataprep_assets.serving.window.release import ReleaseLocation
 from dataprep_assets.sources.readers.input_format import InputFile
 from dataprep_assets.stores.local import LocalStore
-from dataprep_assets_tests.docs.run_blocks import block, blocks
+from dataprep_assets_tests.docs.iterate_run_blocks import block, blocks
 from dataprep_assets_tests.readers.pytorch import block_of_loader, block_of_manager
 from dataprep_assets_tests.serving.releases import make_release, publish
 
@@ -122,7 +122,7 @@ GIVEN = {
     "WindowStatus": "`window.status` gives one",
     "ArtifactIOManager": "`build_resources` gives one",
     "StorageResource": "`build_resources` gives one",
-    "resources_of": "`build_resources` calls it",
+    "create_resources": "`build_resources` calls it",
 }
 """What users are given by an example's functions rather than call or construct themselves."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dataprep_assets.components import find_dataset_class
 from dataprep_assets.declarations import open_declarations
-from dataprep_assets.engine.artifact.build import build_order
+from dataprep_assets.engine.artifact.build import iterate_builds
 from dataprep_assets.engine.artifact.dataset import Dataset
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.verdicts import CheckGroup, PartitionChecks
@@ -93,7 +93,7 @@ def build_all(
     """Names of the artifacts that were built anew, of all or `some` with their partitions; raises the first error of a
     partition."""
     built = []
-    for spec, partitions in build_order(specs, store) if some is None else some:
+    for spec, partitions in iterate_builds(specs, store) if some is None else some:
         for outcome in spec.build(BuildRequest(store=store, partitions=partitions, workers=workers)):
             if outcome.error is not None:
                 raise outcome.error

@@ -69,7 +69,7 @@ def test_a_recipe_that_only_writing_tells_in_full_is_that_of_the_receipt(store: 
     write = Writer()
     receipt, _ = ensure_built(RECIPE, store, lambda staged: replace(write(staged), recipe=full))
     assert (receipt.key, receipt.recipe["settings"]) == (full.key, full.settings)
-    assert full.difference(receipt) is None
+    assert full.find_change(receipt) is None
     assert ensure_built(full, store, write) == (receipt, True)
     assert write.calls == 1
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.engine.artifact.build import build_order
+from dataprep_assets.engine.artifact.build import iterate_builds
 from dataprep_assets.engine.lock.difference import compare_locks
 from dataprep_assets.engine.lock.drift import (
     Drift,
@@ -21,8 +21,8 @@ from dataprep_assets.engine.lock.lock import Lock, build_lock, encode_lock, lock
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.integrity.verify import read_receipts_below, verify_path, verify_store
-from dataprep_assets.pipelines.blend.dataset import blend_specs
-from dataprep_assets.pipelines.corpus.dataset import corpus_card
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs
+from dataprep_assets.pipelines.corpus.dataset import build_corpus_card_spec
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.fakes.places import Places
@@ -156,7 +156,7 @@ def test_on_a_fresh_machine_what_would_differ_is_known_before_it_is_built(corpus
     found: list[Drift] = list(find_recipe_drift(specs, corpus.store, lock))
     assert found == []
     built: list[str] = []
-    for spec, partitions in build_order(specs, corpus.store):
+    for spec, partitions in iterate_builds(specs, corpus.store):
         if found := list(find_recipe_drift(specs, corpus.store, lock, [spec])):
             break
         built += build_all(specs, corpus.store, [(spec, partitions)])
@@ -202,16 +202,16 @@ def test_a_fresh_machine_makes_what_the_lock_says(corpus: ChangedCorpus, lock: L
 def test_a_blend_elsewhere_is_as_its_lock_and_a_changed_weight_is_not(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     blend = pretraining(small_sources(here / "sources"))
-    build_all(blend_specs(blend), LocalArtifacts(here / "artifacts"))
-    lock = lock_dataset(blend_specs(blend), LocalArtifacts(here / "artifacts"))
+    build_all(build_blend_specs(blend), LocalArtifacts(here / "artifacts"))
+    lock = lock_dataset(build_blend_specs(blend), LocalArtifacts(here / "artifacts"))
     store = LocalArtifacts(there / "artifacts")
-    same = blend_specs(pretraining(small_sources(there / "sources")))
+    same = build_blend_specs(pretraining(small_sources(there / "sources")))
     build_all(same, store)
     assert list(find_recipe_drift(same, store, lock)) == []
     assert list(find_content_drift(same, store, lock)) == []
     assert {d.name: d.reason for d in find_copy_drift(lock, verify_path(there / "artifacts"))} == {}
     heavier = {"datasets": [{"name": n, "path": str(there / "sources" / n), "weight": 1.0} for n in ("code", "web")]}
-    other = blend_specs(pretraining(there / "sources", blend=heavier))
+    other = build_blend_specs(pretraining(there / "sources", blend=heavier))
     (found, *_) = find_recipe_drift(other, store, lock)
     assert (found.name, found.reason) == ("blend_plan", "blend.code.weight was 3.0, now 1.0 (and 1 more)")
     write_rows(there / "sources" / "code" / "part-2.jsonl.zst", texts("code", 41))
@@ -288,7 +288,7 @@ def test_a_view_that_is_declared_no_more_is_obsolete_to_diff_and_verify(corpus: 
     def built(*views: str) -> Lock:
         declared = corpus.declared(views=[*views])
         specs = corpus.specs(views=[*views])
-        specs = [*specs, corpus_card(declared, specs)]
+        specs = [*specs, build_corpus_card_spec(declared, specs)]
         build_all(specs, corpus.store)
         return lock_dataset(specs, corpus.store)
 

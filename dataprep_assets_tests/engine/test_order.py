@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from dataprep_assets.engine.artifact.build import build_order, find_ancestors, group_by_build
+from dataprep_assets.engine.artifact.build import find_ancestors, group_by_build, iterate_builds
 from dataprep_assets.engine.artifact.spec import Partitions
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -16,13 +16,13 @@ from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 
 def test_a_corpus_is_made_artifact_by_artifact_as_its_manifest_plans_it(tmp_path: Path) -> None:
     corpus, store = sample_declaration(), LocalArtifacts(tmp_path)
-    order = build_order(corpus_specs(corpus), store)
+    order = iterate_builds(corpus_specs(corpus), store)
     assert [(spec.name, partitions) for spec, partitions in (next(order), next(order))] == [
         ("manifest", ()),
         ("engine_certificate", ()),
     ]
     with raises(MissingArtifactError, "manifest"):
-        next(build_order(corpus_specs(corpus)[2:], store))
+        next(iterate_builds(corpus_specs(corpus)[2:], store))
     build_manifest_artifact(corpus, store)
     assert [(spec.path[1], list(partitions)) for spec, partitions in order] == [
         *(
@@ -45,7 +45,7 @@ def test_what_is_cut_into_ranges_is_made_range_by_range(tmp_path: Path) -> None:
         ["board"],
         ["report"],
     ]
-    assert [(spec.name, list(partitions)) for spec, partitions in build_order(specs, LocalArtifacts(tmp_path))] == [
+    assert [(spec.name, list(partitions)) for spec, partitions in iterate_builds(specs, LocalArtifacts(tmp_path))] == [
         ("notices", ["n-0", "n-1"]),
         ("copies", ["n-0", "n-1"]),
         ("notices", ["n-2"]),

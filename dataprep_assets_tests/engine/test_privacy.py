@@ -167,7 +167,7 @@ def test_the_threshold_is_declared_and_the_stricter_one_counts() -> None:
 
 
 def test_the_file_is_bounded(kept: Privacy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataprep_assets.engine.privacy._LARGEST", 200)
+    monkeypatch.setattr("dataprep_assets.engine.privacy._MAX_FILE_BYTES", 200)
     for number in range(20):
         kept.store_texts([f"{number} {TEXT}"])
     assert kept.file is not None

@@ -7,7 +7,7 @@ import pytest
 
 from dataprep_assets.engine.staleness.status import find_unplanned_artifacts, list_unplanned, prune
 from dataprep_assets.errors import IntegrityError
-from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.commit import open_staging
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import ChangedCorpus
@@ -52,7 +52,7 @@ def test_what_a_kill_left_of_one_is_listed_as_not_whole_and_goes(fewer: ChangedC
 
 
 def test_what_a_run_is_building_stays(fewer: ChangedCorpus) -> None:
-    with staging(fewer.root / LEFT[-1], "another key"):
+    with open_staging(fewer.root / LEFT[-1], "another key"):
         done = {str(artifact): gone for artifact, gone in prune(fewer.specs(**FEWER), fewer.store)}
     assert done == {**dict.fromkeys(LEFT, True), LEFT[-1]: False}
     assert [str(artifact) for artifact in find_unplanned_artifacts(fewer.specs(**FEWER), fewer.store)] == [LEFT[-1]]
@@ -60,7 +60,7 @@ def test_what_a_run_is_building_stays(fewer: ChangedCorpus) -> None:
 
 def test_while_a_run_makes_the_plan_nothing_goes(fewer: ChangedCorpus) -> None:
     with (
-        staging(fewer.root / "sample_corpus" / "manifest", "another key"),
+        open_staging(fewer.root / "sample_corpus" / "manifest", "another key"),
         raises(IntegrityError, "sample_corpus/manifest", "run"),
     ):
         list(prune(fewer.specs(**FEWER), fewer.store))

@@ -29,13 +29,13 @@ def receipt(of: Recipe, key: str = "old") -> Receipt:
 
 
 def difference(now: Recipe, before: Recipe) -> tuple[str, str]:
-    found = now.difference(receipt(before))
+    found = now.find_change(receipt(before))
     assert found is not None
     return found.kind, found.reason
 
 
 def test_equal_keys_are_no_difference_whatever_was_recorded() -> None:
-    assert recipe().difference(receipt(recipe(version=7, settings={}), key="new")) is None
+    assert recipe().find_change(receipt(recipe(version=7, settings={}), key="new")) is None
 
 
 @pytest.mark.parametrize(

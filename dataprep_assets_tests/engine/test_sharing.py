@@ -6,10 +6,10 @@ from typing import Any
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.staleness.rebuild import (
-    HeldRetractions,
+    RemainingRetractions,
     SharingArtifact,
     count_retracted_documents,
-    find_held_retractions,
+    find_remaining_retractions,
     find_sharing_artifacts,
 )
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -105,13 +105,13 @@ def test_who_still_holds_what_another_dropped_is_told_until_it_drops_as_many(tmp
     level = spec("level", "token_bins", "l-0")
     finish(store, level, "l-0", {}, retracted={HELD: 2, OTHER: 0})
     others = [([one], store) for one in (behind, chat, level)]
-    assert list(find_held_retractions("ours", dropped, others)) == [
-        HeldRetractions(dataset="behind", artifact="token_bins", partitions=1, noun="shard", retracted_by="ours"),
-        HeldRetractions(dataset="chat", artifact="packed_sft", partitions=1, noun="shard", retracted_by="ours"),
+    assert list(find_remaining_retractions("ours", dropped, others)) == [
+        RemainingRetractions(dataset="behind", artifact="token_bins", partitions=1, noun="shard", retracted_by="ours"),
+        RemainingRetractions(dataset="chat", artifact="packed_sft", partitions=1, noun="shard", retracted_by="ours"),
     ]
-    assert list(find_held_retractions("level", count_retracted_documents([level], store), [([ours], store)])) == []
+    assert list(find_remaining_retractions("level", count_retracted_documents([level], store), [([ours], store)])) == []
     assert count_retracted_documents([chat], store) == {}
-    assert list(find_held_retractions("chat", {}, others)) == []
+    assert list(find_remaining_retractions("chat", {}, others)) == []
 
 
 def test_notes_of_one_file_that_another_dataset_retracted_are_told(tmp_path: Path) -> None:
@@ -120,6 +120,8 @@ def test_notes_of_one_file_that_another_dataset_retracted_are_told(tmp_path: Pat
     finish(store, ours, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"retracted": 5}))
     finish(store, theirs, "1998-01", {"cohort": HELD, "tokenizer": OTHER}, ledger=Ledger(dropped={"empty": 5}))
     assert count_retracted_documents([ours], store) == {HELD: 5}
-    assert list(find_held_retractions("ours", {HELD: 5}, [([theirs], store)])) == [
-        HeldRetractions(dataset="theirs", artifact="packed_cohorts", partitions=1, noun="shard", retracted_by="ours")
+    assert list(find_remaining_retractions("ours", {HELD: 5}, [([theirs], store)])) == [
+        RemainingRetractions(
+            dataset="theirs", artifact="packed_cohorts", partitions=1, noun="shard", retracted_by="ours"
+        )
     ]

@@ -18,8 +18,8 @@ from dataprep_assets.pipelines.corpus import combined_bins
 from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot
-from dataprep_assets.pipelines.corpus.source.source_parts import corpus_engine
-from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, token_shards
+from dataprep_assets.pipelines.corpus.source.source_parts import build_corpus_engine
+from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, plan_token_shards
 from dataprep_assets.stream import engine_certificate, token_shard
 from dataprep_assets.stream.engine_certificate import ensure_certificate, load_certificate
 from dataprep_assets.stream.shard_job import build_token_bins
@@ -130,7 +130,7 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
     assert found["engine_certificate"] == ("input changed", "its source changed: sampled files")
     assert found["snapshot/val-00000"] == ("input changed", f"its source changed: {VAL}")
     assert {name for name in found if name.startswith("snapshot")} == {"snapshot/val-00000"}
-    ensure_certificate(corpus_engine(declared), store)
+    ensure_certificate(build_corpus_engine(declared), store)
     build_snapshot(declared, store, manifest, "val-00000")
     assert told(corpus.statuses()) == {
         "token_bins/val-00000": ("input changed", f"its source changed: {VAL}"),
@@ -138,7 +138,7 @@ def test_each_layer_names_what_of_it_changed_when_the_layers_before_it_are_made(
         **views_because_of("combined_bins/val"),
     }
     plan = build_stream_plan(declared, load_certificate(declared, store))
-    (outcome,) = build_token_bins(token_shards(declared, store, manifest, plan, ["val-00000"]), workers=1)
+    (outcome,) = build_token_bins(plan_token_shards(declared, store, manifest, plan, ["val-00000"]), workers=1)
     assert outcome.error is None
     assert told(corpus.statuses()) == {
         "combined_bins/val": ("input changed", "its input changed: token_bins/val-00000"),

@@ -65,10 +65,10 @@ def test_what_is_kept_is_estimated_also_for_another_dataset_of_its_kind_alone(tm
     StepTimes(tmp_path / "home" / "times.json").add(PAGES, {"tags": [(10.0, 4.3)], RUN: [(1.0, 3.0)]})
     times = StepTimes(tmp_path / "home" / "times.json")
     for declaration in (PAGES, DatasetDeclaration(dataset="letters")):
-        assert times.seconds(declaration, "tags", 5.0) == pytest.approx((2.3, 2.3))
-        assert times.seconds(declaration, RUN, 1.0) == (3.0, 3.0)
-        assert times.seconds(declaration, "bins", 20.0) is None
-    assert times.seconds(OtherKind(dataset="letters"), "tags", 20.0) is None
+        assert times.estimate_duration(declaration, "tags", 5.0) == pytest.approx((2.3, 2.3))
+        assert times.estimate_duration(declaration, RUN, 1.0) == (3.0, 3.0)
+        assert times.estimate_duration(declaration, "bins", 20.0) is None
+    assert times.estimate_duration(OtherKind(dataset="letters"), "tags", 20.0) is None
 
 
 def test_a_machine_that_changed_is_followed_and_small_builds_displace_no_large_one(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ _TAGS = "DatasetDeclaration/pages/tags"
 def test_a_damaged_file_is_as_none_and_is_replaced(tmp_path: Path, content: str) -> None:
     (tmp_path / "times.json").write_text(content, encoding="latin-1")
     times = StepTimes(tmp_path / "times.json")
-    assert times.seconds(PAGES, "tags", 1.0) is None
+    assert times.estimate_duration(PAGES, "tags", 1.0) is None
     times.add(PAGES, {"tags": [(1.0, 2.0)]})
     assert json.loads((tmp_path / "times.json").read_bytes()) == {_TAGS: [[1.0, 2.0]]}
 
@@ -113,7 +113,7 @@ def test_nothing_of_a_sensitive_dataset_is_kept(tmp_path: Path) -> None:
     times = StepTimes(tmp_path / "times.json")
     times.add(DatasetDeclaration(dataset="ward", sensitive=True), {"bins": [(123.0, 4.0)]})
     assert list(tmp_path.iterdir()) == []
-    assert times.seconds(PAGES, "bins", 1.0) is None
+    assert times.estimate_duration(PAGES, "bins", 1.0) is None
 
 
 def test_a_finished_run_does_not_fail_where_nothing_can_be_kept(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_of_a_run_the_steps_that_built_are_kept_by_their_size_and_the_rest_if_it
 
 def test_a_process_knows_when_it_began() -> None:
     before = time.monotonic()
-    code = "from dataprep_assets.execution.watch import process_start; print(process_start())"
+    code = "from dataprep_assets.execution.watch import read_process_start; print(read_process_start())"
     began = float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     # the kernel counts in hundredths of a second
     assert before - 0.02 <= began <= time.monotonic()

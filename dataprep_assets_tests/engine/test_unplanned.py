@@ -8,8 +8,8 @@ import pytest
 from dataprep_assets.engine.staleness.status import find_stale, find_unplanned_artifacts, prune
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.pipelines.blend.blend import blend_run
-from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.blend.blend import find_blend_run
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.fakes.places import Places
@@ -38,13 +38,13 @@ def test_the_run_of_a_blend_before_its_weights_changed_is_in_no_plan(tmp_path: P
     store, runs = LocalArtifacts(tmp_path / "artifacts"), []
     for weight in (1.0, 3.0):
         blend = weighted_records(tmp_path / "sources", (1.0, weight))
-        specs = blend_specs(blend)
+        specs = build_blend_specs(blend)
         build_all(specs, store)
-        runs.append(str(blend_run(blend, store)))
+        runs.append(str(find_blend_run(blend, store)))
     assert [str(one) for one in find_unplanned_artifacts(specs, store)] == [runs[0]]
     assert all(gone for _, gone in prune(specs, store))
     assert list(find_unplanned_artifacts(specs, store)) == []
-    assert store.receipt(blend_run(blend, store)) is not None
+    assert store.receipt(find_blend_run(blend, store)) is not None
 
 
 def test_what_is_declared_no_more_is_told_and_goes_and_a_folder_of_somebody_stays(tmp_path: Path) -> None:

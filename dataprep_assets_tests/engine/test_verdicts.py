@@ -147,7 +147,7 @@ def test_a_failed_blocking_check_is_known_until_the_artifact_is_another(
     found(declaration, store, KEYS)
     once, vainly = {"n-2": (Action.BUILD, ("has_words",))}, {"n-2": (Action.CHECK, ("has_words",))}
     assert failed_checks(notices, store) == once
-    mark_rebuilding = store.mark_rebuilding([declaration.artifact("notices", "n-2")])
+    mark_rebuilding = store.mark_for_rebuild([declaration.artifact("notices", "n-2")])
     assert ensure_notice(declaration, mark_rebuilding, "n-0")[1]
     assert not ensure_notice(declaration, mark_rebuilding, "n-2")[1], "it is built again"
     assert ensure_notice(declaration, mark_rebuilding, "n-2")[1], "once"

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from dataprep_assets.cli.support import project
-from dataprep_assets.engine.artifact.build import build_order
+from dataprep_assets.engine.artifact.build import iterate_builds
 from dataprep_assets.engine.lock.lock import encode_lock, lock_dataset
 from dataprep_assets.execution.pool import ENGINE, RayPool
 from dataprep_assets.execution.run_task import Task
@@ -36,7 +36,7 @@ def main(folder: Path, engine: str, names: list[str]) -> None:
     store, failed = LocalArtifacts(folder / "artifacts"), list[str]()
     for name in names:
         specs = project.use_dataset(name).specs
-        for spec, partitions in build_order(specs, store):
+        for spec, partitions in iterate_builds(specs, store):
             build_all(specs, store, [(spec, partitions)])
             if engine == "ray" and spec.checks:
                 found = spec.examine(store, partitions)

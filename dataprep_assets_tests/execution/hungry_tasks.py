@@ -2,7 +2,7 @@
 
 import time
 
-from dataprep_assets.bounds import reads_single_rows, report_position, report_progress
+from dataprep_assets.bounds import must_read_single_rows, report_position, report_progress
 
 
 def take(mebibytes: int, row: int) -> str:
@@ -10,7 +10,7 @@ def take(mebibytes: int, row: int) -> str:
     report_position("hungry.jsonl", row, 100)
     held = [bytearray(1 << 20) for _ in range(mebibytes)]
     time.sleep(1 if mebibytes > 256 else 0)  # longer than between two samples
-    return f"{len(held)} MiB, {'closely' if reads_single_rows() else 'at once'}"
+    return f"{len(held)} MiB, {'closely' if must_read_single_rows() else 'at once'}"
 
 
 def spin(seconds: float, *, getting_on: bool) -> str:

@@ -111,7 +111,7 @@ class NotedJob:
     def release(self) -> None:
         """Nothing is held."""
 
-    def on_turn(self, pool: Pool) -> Outcome | None:
+    def take_turn(self, pool: Pool) -> Outcome | None:
         self.max_outstanding.append(pool.outstanding)
         self.notes.append(("turn", self.partition))
         for piece in range(self.pieces):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.execution.guarded_command import CommandEnd, run_guarded
+from dataprep_assets.execution.guarded_command import CommandResult, run_guarded
 
 # a helper in its session, and one in a session of its own whose parent has gone
 HELPERS = """
@@ -21,7 +21,7 @@ while ! { [ -s one ] && [ -s two ]; }; do sleep 0.01; done
 STUBBORN = "trap '' TERM; "
 
 
-def run(folder: Path, script: str, seconds: float = 60, *, quoted: bool = True) -> CommandEnd:
+def run(folder: Path, script: str, seconds: float = 60, *, quoted: bool = True) -> CommandResult:
     (folder / "scratch").mkdir(exist_ok=True)
     return run_guarded(["bash", "-c", script], folder, seconds=seconds, scratch=folder / "scratch", quoted=quoted)
 
@@ -45,9 +45,9 @@ def until(condition: Callable[[], bool], seconds: float = 30) -> bool:
 
 
 def test_how_a_command_ends_is_told_with_the_end_of_its_standard_error(tmp_path: Path) -> None:
-    assert run(tmp_path, "exit 0") == CommandEnd(code=0)
-    assert run(tmp_path, "pwd; echo why >&2; exit 3") == CommandEnd(code=3, errors="why\n")
-    assert run(tmp_path, "echo why >&2; exit 3", quoted=False) == CommandEnd(code=3)
+    assert run(tmp_path, "exit 0") == CommandResult(code=0)
+    assert run(tmp_path, "pwd; echo why >&2; exit 3") == CommandResult(code=3, errors="why\n")
+    assert run(tmp_path, "echo why >&2; exit 3", quoted=False) == CommandResult(code=3)
     assert run(tmp_path, "kill -9 $$").code == -signal.SIGKILL
     # more than a pipe holds, to both: the command does not wait, and only the end is kept
     loud = run(tmp_path, "head -c 3000000 /dev/zero | tee /dev/stderr; echo last >&2")
@@ -55,12 +55,12 @@ def test_how_a_command_ends_is_told_with_the_end_of_its_standard_error(tmp_path:
     assert loud.errors.endswith("last\n")
     assert len(loud.errors) < 10_000
     nothing = run_guarded(["no-such-program"], tmp_path, seconds=1, scratch=tmp_path / "scratch", quoted=True)
-    assert nothing == CommandEnd(refused="No such file or directory")
+    assert nothing == CommandResult(refused="No such file or directory")
     assert (tmp_path / "scratch").is_dir()
 
 
 def test_what_a_command_leaves_behind_ends_with_it_and_holds_nothing(tmp_path: Path) -> None:
-    assert run(tmp_path, HELPERS + "echo done >&2") == CommandEnd(code=0, errors="done\n")
+    assert run(tmp_path, HELPERS + "echo done >&2") == CommandResult(code=0, errors="done\n")
     assert not any(map(lives, started(tmp_path)))
 
 

@@ -148,10 +148,10 @@ class Shown:
         self._lines = lines
 
     def show(self, progress: Progress) -> None:
-        self._lines.append(progress.line())
+        self._lines.append(progress.format_line())
 
     def close(self, progress: Progress) -> None:
-        self._lines.append(progress.line())
+        self._lines.append(progress.format_line())
 
 
 def test_in_this_process_outcomes_errors_and_counts_are_those_of_workers() -> None:

@@ -27,10 +27,10 @@ class Sink:
     def show(self, progress: Progress) -> None:
         self.asked += 1
         if self.asked % self.every == 0:
-            self.lines.append(progress.line())
+            self.lines.append(progress.format_line())
 
     def close(self, progress: Progress) -> None:
-        self.closed.append(progress.line() if progress.has_counts else "")
+        self.closed.append(progress.format_line() if progress.has_counts else "")
 
 
 def test_counts_add_up_by_name_and_new_names_are_kept() -> None:
@@ -61,7 +61,7 @@ def test_the_line_has_tokens_rate_and_saturation_of_the_workers() -> None:
     progress = Progress(workers=2, source_bytes=4_000_000, clock=clock)
     clock.now += 10
     progress.add({"source_bytes": 1_000_000, "tokens": 5_000_000, "documents": 1_234, "cpu_ms": 15_000})
-    assert progress.line() == (
+    assert progress.format_line() == (
         " 25.0%  5,000,000 of ~20,000,000 tokens  0.50 M tokens/s  1,234 documents  ETA 30.0 s  CPU 75% of 2 workers"
     )
 
@@ -69,10 +69,10 @@ def test_the_line_has_tokens_rate_and_saturation_of_the_workers() -> None:
 def test_the_line_of_a_step_without_tokens_has_bytes() -> None:
     clock = Clock()
     progress = Progress(source_bytes=4_000_000, clock=clock)
-    assert progress.line() == "  0.0%  0.0 of 4.0 MB  ETA ?", "a rate of a start"
+    assert progress.format_line() == "  0.0%  0.0 of 4.0 MB  ETA ?", "a rate of a start"
     clock.now += 5
     progress.add({"source_bytes": 1_000_000})
-    assert progress.line() == " 25.0%  1.0 of 4.0 MB  0.2 MB/s  ETA 15.0 s"
+    assert progress.format_line() == " 25.0%  1.0 of 4.0 MB  0.2 MB/s  ETA 15.0 s"
 
 
 def test_the_time_left_is_in_units_of_a_person() -> None:

@@ -104,12 +104,12 @@ def test_a_command_leaves_no_core() -> None:
 COMMAND = """
 import signal, sys, time
 from pathlib import Path
-from dataprep_assets.bounds import Bounds, reads_single_rows, report_position
+from dataprep_assets.bounds import Bounds, must_read_single_rows, report_position
 from dataprep_assets.execution.watch import run_bounded
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests under nohup ignore it
 def work():
     report_position("here.jsonl", 5)
-    print("at work", reads_single_rows(), flush=True)
+    print("at work", must_read_single_rows(), flush=True)
     {work}
     return 3
 sys.exit(

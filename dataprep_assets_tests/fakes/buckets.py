@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from dataprep_assets.stores.amazon.api import s3_client, s3_client_config
+from dataprep_assets.stores.amazon.api import build_s3_client_config, create_s3_client
 from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.connect import S3Address
 from dataprep_assets.stores.retry import RetryPolicy
@@ -20,8 +20,8 @@ def place_at(url: str, secret: str = SECRET) -> S3Address:
 
 def new_client(url: str, *, read_seconds: float = 20.0, secret: str = SECRET) -> Any:
     """A client of the server at `url`, with the project's own configuration."""
-    config = s3_client_config(connect_seconds=5, read_seconds=read_seconds)
-    return s3_client(place_at(url, secret), config)
+    config = build_s3_client_config(connect_seconds=5, read_seconds=read_seconds)
+    return create_s3_client(place_at(url, secret), config)
 
 
 def new_bucket(url: str) -> str:

@@ -27,7 +27,7 @@ _TOTAL = re.compile(r"-[0-9]+-of-(?P<total>[0-9]+)$")
 def decode_tfrecord(path: Path, columns: Sequence[FeatureColumn]) -> ShardCount:
     """Decode every record of a TFRecord file; FormatError with file, record and byte."""
     found = payload_bytes = 0
-    for record in tfrecord.records(path):
+    for record in tfrecord.read_records(path):
         with _naming(f"{path}: record {record.number} at byte {record.offset}"):
             example.decode_rows([record.payload], columns)
         found += 1
@@ -38,7 +38,7 @@ def decode_tfrecord(path: Path, columns: Sequence[FeatureColumn]) -> ShardCount:
 def decode_array_record(path: Path, columns: Sequence[FeatureColumn]) -> ShardCount:
     """Decode every record of an ArrayRecord file; FormatError with file and record."""
     found = payload_bytes = 0
-    for payload in array_record.records(path):
+    for payload in array_record.read_records(path):
         with _naming(f"{path}: record {found}"):
             example.decode_rows([payload], columns)
         found += 1
@@ -50,7 +50,7 @@ def read_batches(
     path: Path, columns: Sequence[FeatureColumn], *, rows: int = ROWS_PER_SHARD
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """The columns of up to `rows` rows of a TFRecord file at a time: name to array of shape `(rows, length)`."""
-    records = tfrecord.records(path)
+    records = tfrecord.read_records(path)
     while batch := list(islice(records, rows)):
         try:
             yield example.decode_rows([record.payload for record in batch], columns)
@@ -72,7 +72,7 @@ def read_directory(
     _check_names(where, info, besides)
     for split in info.splits:
         payload_bytes: int | None = 0
-        for name, length in zip(info.shard_names(split), split.shard_lengths, strict=True):
+        for name, length in zip(info.list_shard_names(split), split.shard_lengths, strict=True):
             count, size = _count(where / name, info, records)
             if count != length:
                 raise FormatError(f"{where / name}: {count} records, {tfds.DATASET_INFO} says {length}")
@@ -91,11 +91,11 @@ def _count(path: Path, info: DatasetInfo, records: Literal["all", "first"]) -> t
         found = (decode_tfrecord if info.file_format == "tfrecord" else decode_array_record)(path, info.columns)
         return found.records, found.payload_bytes
     if info.file_format == "tfrecord":
-        payloads: Iterator[bytes] = (record.payload for record in tfrecord.records(path))
+        payloads: Iterator[bytes] = (record.payload for record in tfrecord.read_records(path))
         found = tfrecord.count(path)
         counted: tuple[int, int | None] = found.records, found.payload_bytes
     else:
-        payloads = array_record.records(path)
+        payloads = array_record.read_records(path)
         counted = array_record.count(path), None
     for payload in islice(payloads, 1):
         with _naming(f"{path}: record 0"):
@@ -104,7 +104,7 @@ def _count(path: Path, info: DatasetInfo, records: Literal["all", "first"]) -> t
 
 
 def _check_names(where: Path, info: DatasetInfo, besides: Collection[str]) -> None:
-    expected = {name for split in info.splits for name in info.shard_names(split)}
+    expected = {name for split in info.splits for name in info.list_shard_names(split)}
     with os.scandir(where) as entries:
         present = {entry.name: entry.is_file() for entry in entries}
     strays = present.keys() - expected - {tfds.DATASET_INFO, tfds.FEATURES, *besides}

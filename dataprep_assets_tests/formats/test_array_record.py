@@ -36,12 +36,12 @@ def shard(package: Any, tmp_path: Path) -> Path:
 
 
 def test_records_come_back(shard: Path) -> None:
-    assert list(array_record.records(shard)) == PAYLOADS
+    assert list(array_record.read_records(shard)) == PAYLOADS
     assert array_record.count(shard) == 9
     assert shard_reader.decode_array_record(shard, COLUMNS) == ShardCount(
         records=9, payload_bytes=sum(map(len, PAYLOADS))
     )
-    assert_same(example.decode_rows(list(array_record.records(shard)), COLUMNS), ROWS)
+    assert_same(example.decode_rows(list(array_record.read_records(shard)), COLUMNS), ROWS)
 
 
 def test_bytes_depend_on_the_payloads_alone(shard: Path, package: Any, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def _directory(root: Path) -> tuple[Path, DatasetInfo]:
     where.mkdir(parents=True)
     payload_bytes = 0
     for index, part in enumerate((PAYLOADS[:5], PAYLOADS[5:])):
-        path = where / tfds.shard_name("notes", "train", index, 2, "array_record")
+        path = where / tfds.build_shard_name("notes", "train", index, 2, "array_record")
         payload_bytes += array_record.write(path, part).payload_bytes
     split = Split(name="train", shard_lengths=(5, 4), num_bytes=payload_bytes)
     info = DatasetInfo(name="notes", version="1.0.0", splits=(split,), columns=COLUMNS, file_format="array_record")
@@ -120,7 +120,7 @@ def test_tfds_gives_random_access_and_no_dataset(package: Any, tmp_path: Path) -
 @pytest.mark.parametrize("left", [0, 1, 65_536, 131_072 - 1])
 def test_a_truncated_file_is_refused(shard: Path, left: int) -> None:
     os.truncate(shard, left)
-    for read in (array_record.count, lambda path: list(array_record.records(path))):
+    for read in (array_record.count, lambda path: list(array_record.read_records(path))):
         with raises(FormatError, shard):
             read(shard)
 
@@ -151,7 +151,7 @@ def test_records_of_any_size_come_back(package: Any, tmp_path: Path, count: int,
     """Over several blocks, at the end of one, and so short that their chunk is padded."""
     payloads = [bytes(np.random.default_rng(n).integers(0, 256, size, np.uint8)) for n in range(count)]
     array_record.write(tmp_path / "a", payloads, max_records=count)
-    assert list(array_record.records(tmp_path / "a")) == payloads
+    assert list(array_record.read_records(tmp_path / "a")) == payloads
 
 
 def test_a_record_that_is_not_such_a_row_is_refused(shard: Path) -> None:
@@ -196,7 +196,7 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.Monke
     for use in (
         lambda: array_record.write(tmp_path / "a", []),
         lambda: array_record.count(tmp_path / "there"),
-        lambda: list(array_record.records(tmp_path / "there")),
+        lambda: list(array_record.read_records(tmp_path / "there")),
     ):
         with raises(ConfigError, "array_record"):
             use()

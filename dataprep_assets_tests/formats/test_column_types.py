@@ -12,7 +12,10 @@ def spelled(schema: pa.Schema) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("schema", "said"),
-    [(packed_rows.schema(), packed_rows.column_types()), (hf_parquet._build_schema(), hf_parquet.COLUMN_TYPES)],
+    [
+        (packed_rows.build_schema(), packed_rows.list_column_types()),
+        (hf_parquet._build_schema(), hf_parquet.COLUMN_TYPES),
+    ],
     ids=["packed_sft", "hf_parquet"],
 )
 def test_columns_are_said_as_they_are_written(schema: pa.Schema, said: dict[str, str]) -> None:

@@ -17,23 +17,23 @@ DESCRIBED: croissant.Node = {
     "license": ["https://spdx.org/licenses/CC0-1.0", "and words"],
     "url": "https://example.org/letters",
     "creator": [
-        croissant.creator_node("Organization", "Post Office", "https://example.org"),
-        croissant.creator_node("Person", "A. Writer", None),
+        croissant.build_creator_node("Organization", "Post Office", "https://example.org"),
+        croissant.build_creator_node("Person", "A. Writer", None),
     ],
     "datePublished": "2026-01-31",
     "version": "1.0.0",
     "citeAs": "@misc{letters}",
     "prov:wasDerivedFrom": [
-        croissant.source_node("hf://datasets/a/b at c", license="MIT", url="https://example.org/b", citation=None)
+        croissant.build_source_node("hf://datasets/a/b at c", license="MIT", url="https://example.org/b", citation=None)
     ],
     "distribution": [
-        croissant.file_node(ROWS, f"../{ROWS}", size=7, sha256=DIGEST, made_by="view, version 2"),
-        croissant.file_node("bins/train.bin", "../bins/train.bin", size=0, sha256=DIGEST, made_by="bins"),
-        croissant.file_set_node("all", "*.parquet", "All.", encoding=croissant.PARQUET, contained_in=[ROWS]),
+        croissant.build_file_node(ROWS, f"../{ROWS}", size=7, sha256=DIGEST, made_by="view, version 2"),
+        croissant.build_file_node("bins/train.bin", "../bins/train.bin", size=0, sha256=DIGEST, made_by="bins"),
+        croissant.build_file_set_node("all", "*.parquet", "All.", encoding=croissant.PARQUET, contained_in=[ROWS]),
     ],
     "recordSet": [
-        croissant.records_node("one", "Of a file.", {"fileObject": {"@id": ROWS}}, IDS),
-        croissant.records_node("two", "Of several.", {"fileSet": {"@id": "all"}}, IDS),
+        croissant.build_records_node("one", "Of a file.", {"fileObject": {"@id": ROWS}}, IDS),
+        croissant.build_records_node("two", "Of several.", {"fileSet": {"@id": "all"}}, IDS),
     ],
 }
 
@@ -41,7 +41,7 @@ DESCRIBED: croissant.Node = {
 def test_the_reference_implementation_accepts_all_of_it_without_a_warning(tmp_path: Path) -> None:
     mlcroissant = pytest.importorskip("mlcroissant", reason="validates Croissant: install the extra dev")
     path = tmp_path / croissant.NAME
-    path.write_bytes(croissant.to_bytes(DESCRIBED))
+    path.write_bytes(croissant.encode_description(DESCRIBED))
     dataset = mlcroissant.Dataset(jsonld=str(path))
     assert (dataset.metadata.ctx.issues.errors, dataset.metadata.ctx.issues.warnings) == (set(), set())
     assert dataset.metadata.ctx.conforms_to.value == croissant.CONFORMS_TO
@@ -52,5 +52,5 @@ def test_the_reference_implementation_accepts_all_of_it_without_a_warning(tmp_pa
 
 
 def test_undeclared_properties_are_left_out() -> None:
-    bare = json.loads(croissant.to_bytes({"name": "a", "description": "b", "url": None, "creator": []}))
+    bare = json.loads(croissant.encode_description({"name": "a", "description": "b", "url": None, "creator": []}))
     assert set(bare) == {"@context", "@type", "name", "description", "conformsTo"}

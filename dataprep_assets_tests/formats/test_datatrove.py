@@ -24,7 +24,7 @@ def _write(directory: Path, lengths: list[int], dtype: str, tokenizer: str | Non
 def test_what_is_written_is_valid_and_the_index_is_the_document_ends(tmp_path: Path, shape: str, dtype: str) -> None:
     tokens = _write(tmp_path, SHAPES[shape], dtype)
     datatrove.validate(tokens, dtype=dtype)
-    assert datatrove.index_path(tokens).samefile(tmp_path / "train.ds.ends")
+    assert datatrove.build_index_path(tokens).samefile(tmp_path / "train.ds.ends")
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
@@ -61,7 +61,7 @@ def test_datatroves_dataset_reads_the_same_stream_and_positions(tmp_path: Path, 
 
 def test_an_unnamed_tokenizer_has_one_bar_and_datatroves_merger_can_split_it(tmp_path: Path) -> None:
     tokens = _write(tmp_path, [3], "uint32", tokenizer=None)
-    first = datatrove.metadata_path(tokens).read_text().splitlines()[0]
+    first = datatrove.build_metadata_path(tokens).read_text().splitlines()[0]
     name, size = first.split("|")
     assert (name, size) == (datatrove.UNNAMED, "4")
 
@@ -81,7 +81,7 @@ def test_a_file_that_datatrove_would_not_find_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize("count", [0, 1, 9, 12, 999, 1_000, 9_994, 9_995, 64_114, 999_499, 999_500, 10**9, 627 * 10**9])
 def test_counts_for_people_read_as_humanize_writes_them(count: int) -> None:
     humanize = pytest.importorskip("humanize")
-    assert datatrove.human_count(count) == humanize.metric(count, unit="T")
+    assert datatrove.format_count(count) == humanize.metric(count, unit="T")
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_counts_for_people_read_as_humanize_writes_them(count: int) -> None:
 )
 def test_metadata_that_do_not_describe_the_stream_are_refused(tmp_path: Path, text: str) -> None:
     tokens = _write(tmp_path, [60, 4], "uint32")
-    datatrove.metadata_path(tokens).write_text(text)
-    with raises(FormatError, datatrove.metadata_path(tokens)):
+    datatrove.build_metadata_path(tokens).write_text(text)
+    with raises(FormatError, datatrove.build_metadata_path(tokens)):
         datatrove.validate(tokens, dtype="uint32")
 
 

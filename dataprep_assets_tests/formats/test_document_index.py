@@ -11,9 +11,9 @@ from dataprep_assets.formats.document_index import (
     DocumentRows,
     FileRows,
     RunWriter,
+    build_empty_runs,
     concatenate_ids,
     concatenate_runs,
-    no_runs,
     open_ids,
     open_runs,
 )
@@ -41,7 +41,7 @@ def test_every_document_has_its_row_and_every_row_its_document(tmp_path: Path, s
         files.append((first, [row for row in range(first, first + rng.randint(0, 40)) if rng.random() < kept]))
     parts = [(written(tmp_path / f"{i}.rows", rows, first, rng), len(rows)) for i, (first, rows) in enumerate(files)]
     count = concatenate_runs(parts, tmp_path / "rows.bin")
-    runs = open_runs(tmp_path / "rows.bin") if count else no_runs()
+    runs = open_runs(tmp_path / "rows.bin") if count else build_empty_runs()
     assert len(runs) == count
     assert (tmp_path / "rows.bin").exists() == (count > 0)
     index = DocumentRows([FileRows(len(rows), first) for first, rows in files], runs)
@@ -50,9 +50,9 @@ def test_every_document_has_its_row_and_every_row_its_document(tmp_path: Path, s
     assert [index.locate(document) for document in range(len(every))] == every
     for file, (_, rows) in enumerate(files):
         start = every.index((file, rows[0])) if rows else 0
-        assert index.rows(file, start, start + len(rows)).tolist() == rows
+        assert index.find_rows(file, start, start + len(rows)).tolist() == rows
         for row in (*range(-1, 150), 1 << 63, 1 << 64, 10**30):
-            assert index.document(file, row) == ((every.index((file, row))) if row in rows else None)
+            assert index.find_document(file, row) == ((every.index((file, row))) if row in rows else None)
     for outside in (-1, len(every)):
         with raises(IndexError, outside):
             index.locate(outside)

@@ -43,7 +43,7 @@ BATCHES: dict[str, Rows] = {
 
 
 def _reference(rows: Rows) -> list[bytes]:
-    names = sorted(rows, key=example.key_order)
+    names = sorted(rows, key=example.build_sort_key)
     return [
         packed.example(entry(name.encode(), rows[name][row]) for name in names)
         for row in range(len(next(iter(rows.values()))))
@@ -74,7 +74,7 @@ def test_names_are_in_the_order_of_protobufs_deterministic_maps() -> None:
 
 def test_a_longer_name_stands_before_its_own_prefix() -> None:
     names = ["inputs", "inputs_position", "targets", "inputs_segmentation", "targets_position"]
-    assert sorted(names, key=example.key_order) == [
+    assert sorted(names, key=example.build_sort_key) == [
         "inputs_position",
         "inputs_segmentation",
         "inputs",

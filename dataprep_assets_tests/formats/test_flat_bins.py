@@ -19,14 +19,14 @@ from dataprep_assets_tests.messages import raises
     [(1, "uint16"), (65_535, "uint16"), (65_536, "uint16"), (65_537, "uint32"), (2**32, "uint32")],
 )
 def test_the_dtype_of_a_vocabulary_holds_its_largest_id(vocab_size: int, dtype: str) -> None:
-    assert flat_bins.dtype_for_vocab(vocab_size) == dtype
+    assert flat_bins.choose_dtype(vocab_size) == dtype
     assert int(np.array(vocab_size - 1).astype(flat_bins.DTYPES[dtype])) == vocab_size - 1
 
 
 @pytest.mark.parametrize("vocab_size", [-1, 0, 2**32 + 1])
 def test_a_vocabulary_without_a_dtype_is_refused(vocab_size: int) -> None:
     with raises(FormatError, vocab_size):
-        flat_bins.dtype_for_vocab(vocab_size)
+        flat_bins.choose_dtype(vocab_size)
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])

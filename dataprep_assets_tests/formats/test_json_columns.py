@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.formats.json_columns import ABSENT_VALUE, column_type, decode, encode, is_equal, merge_value
+from dataprep_assets.formats.json_columns import ABSENT_VALUE, build_column_type, decode, encode, is_equal, merge_value
 
 MIXED = [["4", 4], [True, 1], [1, 1.0], [None, "4"], [{"a": 1}, {"b": 1}], [[1], ["1"]], [{}, {}], [[], []], [2**63, 1]]
 
@@ -22,7 +22,7 @@ def through_parquet(values: Sequence[Any]) -> tuple[str, list[Any]]:
         if value is not ABSENT_VALUE:
             shape = merge_value(shape, value)
     stored = [encode(value, shape) for value in values]
-    kind = column_type(shape)
+    kind = build_column_type(shape)
     file = io.BytesIO()
     pq.write_table(pa.table({"value": pa.array([value for value, _ in stored], kind)}), file)
     read = pq.read_table(file).column("value").to_pylist()

@@ -137,7 +137,7 @@ def test_an_index_with_a_malformed_entry_is_none(tmp_path: Path, change: Callabl
     with raises(FormatError, *values):
         list(mds.read_blocks(tmp_path / "m"))
     with raises(FormatError, *values):
-        mds.shard_samples(path.read_bytes(), "index.json")
+        mds.read_shard_samples(path.read_bytes(), "index.json")
     path.write_text('{"shards": 3, "version": 2}')
     with raises(FormatError, "index.json", "MDS"):
         list(mds.read_blocks(tmp_path / "m"))

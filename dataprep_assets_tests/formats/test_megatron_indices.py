@@ -21,4 +21,4 @@ def test_a_shell_takes_paths_with_blanks_as_one_word_each(prefixes: tuple[str, .
     )
     words = shlex.split(blend.arguments)
     assert words[1 : words.index("--train-samples")] == paths
-    assert f'"dataset_path": "{prefixes[0]}"' in blend.description(0)
+    assert f'"dataset_path": "{prefixes[0]}"' in blend.build_description(0)

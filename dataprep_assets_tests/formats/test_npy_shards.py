@@ -21,18 +21,18 @@ def saved(path: Path, array: np.ndarray) -> Path:  # type: ignore[type-arg]
 def test_the_header_is_numpys_own(dtype: str, tokens: int) -> None:
     buffer = io.BytesIO()
     np.save(buffer, np.zeros(tokens, dtype=dtype))
-    assert buffer.getvalue()[:128] == npy_shards.header(tokens, dtype)
+    assert buffer.getvalue()[:128] == npy_shards.build_header(tokens, dtype)
 
 
 @pytest.mark.parametrize("tokens", [100 * 2**30, 2**31, 2**33 + 1, 10**15])
 def test_headers_of_shards_too_long_to_make_are_read_by_numpy(tokens: int) -> None:
-    data = npy_shards.header(tokens, "uint32")
+    data = npy_shards.build_header(tokens, "uint32")
     assert len(data) == 128
     stream = io.BytesIO(data)
     assert np.lib.format.read_magic(stream) == (1, 0)
     assert np.lib.format.read_array_header_1_0(stream) == ((tokens,), False, np.dtype("<u4"))
     assert npy_shards.parse_header(data, "x") == npy_shards.NpyHeader(dtype="uint32", tokens=tokens)
-    assert npy_shards.token_bytes(100 * 2**30, "uint32") == 429_496_729_728
+    assert npy_shards.compute_shard_bytes(100 * 2**30, "uint32") == 429_496_729_728
 
 
 def test_a_shard_opens_as_numpy_opens_it(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_headerless_ids_are_not_taken_for_a_shard(tmp_path: Path) -> None:
 
 
 def test_other_versions_and_spoilt_headers_are_refused() -> None:
-    good = npy_shards.header(64, "uint32")
+    good = npy_shards.build_header(64, "uint32")
     for spoilt, values in (
         (good[:6] + b"\x02\x00" + good[8:], ("02.00",)),
         (good[:100], (100,)),
@@ -107,16 +107,20 @@ def test_a_uint16_shard_in_a_uint32_run_and_another_length_are_refused(tmp_path:
 
 def test_keys_of_prefixes_do_not_collide_and_are_parsed_back() -> None:
     """docs/formats/npy-shards.md#names: in the original, train and val share `sample_ids_000000.bin`."""
-    keys = [f(prefix, 3) for prefix in ("train", "val", "eval") for f in (npy_shards.token_key, npy_shards.ids_key)]
+    keys = [
+        f(prefix, 3)
+        for prefix in ("train", "val", "eval")
+        for f in (npy_shards.build_token_key, npy_shards.build_ids_key)
+    ]
     assert keys[:2] == ["train_000003.npy", "sample_ids_000003.bin"]
     assert keys[2:4] == ["val/val_000003.npy", "val/sample_ids_000003.bin"]
     assert len(set(keys)) == len(keys)
     for key in keys:
         found = npy_shards.parse_key(key)
         assert found is not None
-        make = npy_shards.token_key if found.kind == "tokens" else npy_shards.ids_key
+        make = npy_shards.build_token_key if found.kind == "tokens" else npy_shards.build_ids_key
         assert make(found.prefix, found.index) == key
     for other in ("release.json", "val_000003.npy", "train/train_000003.npy", "val/eval_000003.npy", "train_3.npy"):
         assert npy_shards.parse_key(other) is None
     with raises(FormatError, 10**6):
-        npy_shards.token_key("train", 10**6)
+        npy_shards.build_token_key("train", 10**6)

@@ -14,12 +14,12 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.flat_bins import read_ranges
 from dataprep_assets.formats.packed_rows import (
     PackedRowBlock,
+    build_schema,
+    find_padding_defects,
+    find_row_defects,
     open_packed_file,
     pad_segments,
-    padding_defects,
-    row_defects,
-    schema,
-    token_ids,
+    view_ids_as_int32,
     write_rows,
 )
 from dataprep_assets.packing.algorithms import pack_items
@@ -97,7 +97,7 @@ def test_the_same_bins_give_the_same_bytes(tmp_path: Path) -> None:
 def test_a_written_file_has_no_defects(tmp_path: Path) -> None:
     _write(tmp_path / "x.parquet", 300, group_rows=11)
     groups = list(open_packed_file(tmp_path / "x.parquet"))
-    assert [d for rows in groups for d in row_defects(rows, CAPACITY)] == []
+    assert [d for rows in groups for d in find_row_defects(rows, CAPACITY)] == []
     assert [rows.first for rows in groups] == list(range(0, 11 * len(groups), 11))
     begins, ends = groups[0].bounds()
     assert (ends > begins).all()
@@ -105,9 +105,9 @@ def test_a_written_file_has_no_defects(tmp_path: Path) -> None:
 
 
 def test_an_id_beyond_the_dtype_is_refused_not_wrapped() -> None:
-    assert token_ids(np.array([0, 2**31 - 1], np.uint32), "x").tolist() == [0, 2**31 - 1]
+    assert view_ids_as_int32(np.array([0, 2**31 - 1], np.uint32), "x").tolist() == [0, 2**31 - 1]
     with raises(FormatError, "x", 2147483648, 1, "int32"):
-        token_ids(np.array([7, 2**31], np.uint32), "x")
+        view_ids_as_int32(np.array([7, 2**31], np.uint32), "x")
 
 
 def _rows(row: list[int], mask: list[int], starts: list[int], before: int = 3) -> PackedRowBlock:
@@ -142,13 +142,13 @@ DEFECTS = {
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_defect_is_named_with_its_row(defect: str) -> None:
-    assert row_defects(_rows([5, 6, 7], [0, 1, 0], [0]), CAPACITY) == []
-    found = row_defects(_rows(*DEFECTS[defect]), CAPACITY)
+    assert find_row_defects(_rows([5, 6, 7], [0, 1, 0], [0]), CAPACITY) == []
+    found = find_row_defects(_rows(*DEFECTS[defect]), CAPACITY)
     assert any(defect in sentence and sentence.startswith("row 41: ") for sentence in found)
 
 
 def _table(**columns: Any) -> pa.Table:
-    arrays = {k: pa.array(v, kind) for k, v, kind in zip(columns, columns.values(), schema().types, strict=False)}
+    arrays = {k: pa.array(v, kind) for k, v, kind in zip(columns, columns.values(), build_schema().types, strict=False)}
     return pa.table(arrays)
 
 
@@ -188,9 +188,9 @@ def test_a_column_that_does_not_follow_from_the_others_is_a_defect(
 ) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(_table(**SOUND), path)
-    assert [d for rows in open_packed_file(path) for d in row_defects(rows, CAPACITY)] == []
+    assert [d for rows in open_packed_file(path) for d in find_row_defects(rows, CAPACITY)] == []
     pq.write_table(_table(**SOUND | {column: values}), path)
-    (defect,) = (d for rows in open_packed_file(path) for d in row_defects(rows, CAPACITY))
+    (defect,) = (d for rows in open_packed_file(path) for d in find_row_defects(rows, CAPACITY))
     assert_names(defect, column, 0)
 
 
@@ -202,17 +202,17 @@ def test_padded_segments_are_a_multiple_of_labels_and_give_the_same_rows_back(tm
     file = open_packed_file(tmp_path / "y.parquet")
     assert file.is_padded
     for block, before in zip(file, plain, strict=True):
-        assert row_defects(block, 4 * CAPACITY) == padding_defects(block, 4, 9) == []
+        assert find_row_defects(block, 4 * CAPACITY) == find_padding_defects(block, 4, 9) == []
         assert set((block.lengths % 4).tolist()) == {1}
         assert block.without_padding().equals(before)
-        assert padding_defects(block, 8, 9)
-        assert padding_defects(block, 4, 8)
-        assert padding_defects(block, 1, None)
-        assert padding_defects(before, 4, 9)
+        assert find_padding_defects(block, 8, 9)
+        assert find_padding_defects(block, 4, 8)
+        assert find_padding_defects(block, 1, None)
+        assert find_padding_defects(before, 4, 9)
         longer = replace(block, unpadded=block.unpadded + 9)
-        assert row_defects(longer, 4 * CAPACITY)
+        assert find_row_defects(longer, 4 * CAPACITY)
         shorter = replace(block, unpadded=np.ones_like(block.unpadded))
-        assert any("padding" in defect for defect in row_defects(shorter, 4 * CAPACITY))
+        assert any("padding" in defect for defect in find_row_defects(shorter, 4 * CAPACITY))
     stripped = [
         block.tokens[a:b].tolist() for block in file.without_padding() for a, b in zip(*block.bounds(), strict=True)
     ]
@@ -224,7 +224,7 @@ def test_rows_without_a_mask_are_read_in_any_blocks(tmp_path: Path) -> None:
     file = open_packed_file(tmp_path / "x.parquet", masked=False)
     wanted = [ids[i] for items in as_lists(bins) for i in items]
     for blocks in (list(file), list(file.blocks(5)), [file.block(0, 1000)], list(file.blocks(16))):
-        assert [d for block in blocks for d in row_defects(block, CAPACITY)] == []
+        assert [d for block in blocks for d in find_row_defects(block, CAPACITY)] == []
         found = [block.tokens[a:b].tolist() for block in blocks for a, b in zip(*block.bounds(), strict=True)]
         assert found == wanted
         assert [block.first for block in blocks] == np.cumsum([0, *map(len, blocks)])[:-1].tolist()

@@ -27,15 +27,17 @@ def loop(tokens: np.ndarray[Any, Any], length: int) -> list[int]:
 @given(st.integers(1, 700), st.integers(0, 9), st.sampled_from(["<u2", "<u4"]), st.integers(1, 3))
 def test_ids_are_those_of_the_loop(length: int, samples: int, dtype: str, threads: int) -> None:
     tokens = np.random.default_rng(length).integers(0, 1 << 16, length * samples).astype(dtype)
-    found = sample_ids.sample_ids(tokens, length, threads=threads)
+    found = sample_ids.compute_sample_ids(tokens, length, threads=threads)
     assert found.dtype == np.uint64
     assert found.tolist() == loop(tokens, length)
-    assert [sample_ids.sample_id(tokens[k * length : (k + 1) * length]) for k in range(samples)] == found.tolist()
+    assert [
+        sample_ids.compute_sample_id(tokens[k * length : (k + 1) * length]) for k in range(samples)
+    ] == found.tolist()
 
 
 def test_many_blocks_on_many_threads_keep_their_order() -> None:
     tokens = np.random.default_rng(0).integers(0, 1 << 18, 2048 * 3000).astype("<u4")
-    assert sample_ids.sample_ids(tokens, 2048, threads=4).tolist() == loop(tokens, 2048)
+    assert sample_ids.compute_sample_ids(tokens, 2048, threads=4).tolist() == loop(tokens, 2048)
 
 
 @given(
@@ -48,7 +50,7 @@ def test_blocks_of_a_few_samples_give_the_ids_of_the_loop(length: int, samples: 
     tokens = np.random.default_rng(length).integers(0, 1 << 16, length * samples).astype(dtype)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sample_ids, "_BLOCK_BYTES", 1 << 14)
-        assert sample_ids.sample_ids(tokens, length, threads=threads).tolist() == loop(tokens, length)
+        assert sample_ids.compute_sample_ids(tokens, length, threads=threads).tolist() == loop(tokens, length)
 
 
 @pytest.mark.parametrize(("dtype", "length"), [("<u2", 2048), ("<u4", 2048), ("<u4", 77)])
@@ -56,12 +58,12 @@ def test_a_mapped_shard_of_many_blocks(tmp_path: Path, dtype: str, length: int) 
     tokens = np.random.default_rng(0).integers(0, 1 << 16, (20 << 20) // 4 // length * length).astype(dtype)
     np.save(tmp_path / "t.npy", tokens)
     mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
-    assert sample_ids.sample_ids(mapped, length, threads=2).tolist() == loop(tokens, length)
+    assert sample_ids.compute_sample_ids(mapped, length, threads=2).tolist() == loop(tokens, length)
 
 
 def test_half_a_sample_is_refused() -> None:
     with raises(FormatError, "(7,)", 4):
-        sample_ids.sample_ids(np.zeros(7, "<u4"), 4)
+        sample_ids.compute_sample_ids(np.zeros(7, "<u4"), 4)
 
 
 def test_ids_come_from_the_array_not_from_the_file(tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ def test_ids_come_from_the_array_not_from_the_file(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", tokens)
     raw = np.memmap(tmp_path / "t.npy", dtype="<u4", mode="r")
     shifted = loop(np.asarray(raw[: 256 // 64 * 64]), 64)
-    assert sample_ids.sample_ids(np.load(tmp_path / "t.npy", mmap_mode="r"), 64).tolist() == loop(tokens, 64)
+    assert sample_ids.compute_sample_ids(np.load(tmp_path / "t.npy", mmap_mode="r"), 64).tolist() == loop(tokens, 64)
     assert not set(shifted) & set(loop(tokens, 64))
 
 
@@ -112,7 +114,7 @@ def test_a_short_or_long_ids_file_is_refused(tmp_path: Path, size: int) -> None:
 
 def test_differing_ids_are_found(tmp_path: Path) -> None:
     tokens = np.random.default_rng(1).integers(0, 99, 64 * 50).astype("<u4")
-    ids = sample_ids.sample_ids(tokens, 64)
+    ids = sample_ids.compute_sample_ids(tokens, 64)
     assert sample_ids.find_differing(tokens, ids, 64) == []
     assert sample_ids.find_differing(tokens, ids, 64, sample=5) == []
     ids[[0, 31, 49]] += np.uint64(1)

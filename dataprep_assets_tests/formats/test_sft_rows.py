@@ -31,7 +31,7 @@ def block(mask: list[int] = MASK, lengths: list[int] | None = None, heads: list[
 
 def write(folder: Path, *, packed: bool, split: str = "train") -> dict[str, dict[str, str]]:
     """Write a folder with two equal files; the digests of its files."""
-    names = [sft_rows.file_name(split, number, 2) for number in range(2)]
+    names = [sft_rows.build_file_name(split, number, 2) for number in range(2)]
     for name in names:
         sft_rows.write_file(folder / name, [block(), block()], is_packed=packed)
     files = {split: {name: sha256_file(folder / name) for name in names}}
@@ -78,9 +78,9 @@ def test_sequences_are_read_back_without_defects(tmp_path: Path, packed: bool) -
         found = list(chain.from_iterable(sft_rows.read_sequences(tmp_path / name, is_packed=packed)))
         assert [labels.tolist() for _, labels in found] == LABELS * 2
         assert [ids.tolist() for ids, _ in found] == [IDS[:3], IDS[3:5], IDS[5:]] * 2
-        assert list(sft_rows.row_defects(tmp_path / name, is_packed=packed)) == []
+        assert list(sft_rows.find_row_defects(tmp_path / name, is_packed=packed)) == []
     present = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
-    assert list(sft_rows.sidecar_defects(tmp_path, files, "chats", "About.", present)) == []
+    assert list(sft_rows.find_sidecar_defects(tmp_path, files, "chats", "About.", present)) == []
 
 
 def test_equal_rows_have_equal_bytes_and_the_fingerprint_follows_them(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_column_that_does_not_follow_from_the_labels_is_named(
     path = tmp_path / "a.arrow"
     sft_rows.write_file(path, [block()], is_packed=packed)
     _rewrite(path, packed, **{column: values})
-    (defect,) = sft_rows.row_defects(path, is_packed=packed)
+    (defect,) = sft_rows.find_row_defects(path, is_packed=packed)
     assert column in defect
 
 
@@ -138,7 +138,7 @@ def test_lengths_that_do_not_add_up_are_named(tmp_path: Path) -> None:
         path = tmp_path / f"{packed}.arrow"
         sft_rows.write_file(path, [block()], is_packed=packed)
         _rewrite(path, packed, **columns)
-        (defect,) = sft_rows.row_defects(path, is_packed=packed)
+        (defect,) = sft_rows.find_row_defects(path, is_packed=packed)
         assert "lengths" in defect
 
 
@@ -158,5 +158,5 @@ def test_a_sidecar_or_a_file_too_many_is_named(tmp_path: Path) -> None:
     files = write(tmp_path, packed=False)
     present = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
     (tmp_path / "train/state.json").write_text("{}")
-    found = list(sft_rows.sidecar_defects(tmp_path, files, "chats", "About.", [*present, "train/more.arrow"]))
+    found = list(sft_rows.find_sidecar_defects(tmp_path, files, "chats", "About.", [*present, "train/more.arrow"]))
     assert [Path(defect.partition(": ")[0]).name for defect in found] == ["state.json", "more.arrow"]

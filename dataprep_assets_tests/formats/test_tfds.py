@@ -78,7 +78,7 @@ def test_metadata_are_those_of_write_metadata_byte_for_byte(tmp_path: Path, desc
 def test_names_of_shards_are_those_of_tfds() -> None:
     numbers = [(0, 1), (255, 256), (99_998, 99_999), (0, 100_000), (123_456, 1_234_567)]
     expected = relative_shard_paths("notes", "train", numbers)
-    assert [tfds.shard_name("notes", "train", index, total) for index, total in numbers] == expected
+    assert [tfds.build_shard_name("notes", "train", index, total) for index, total in numbers] == expected
 
 
 def test_builder_from_directory_reads_every_row_in_file_order(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_wrong_row_behind_the_first_needs_all_records(tmp_path: Path) -> None:
     rows = {name: values[:3] for name, values in ROWS.items()}
     payloads = list(example.encode_rows(rows))
     payloads[1] = next(example.encode_rows({name: values[:, :-1] for name, values in rows.items()}))
-    written = tfrecord.write(tmp_path / tfds.shard_name("notes", "train", 0, 1), payloads)
+    written = tfrecord.write(tmp_path / tfds.build_shard_name("notes", "train", 0, 1), payloads)
     split = Split(name="train", shard_lengths=(3,), num_bytes=written.payload_bytes)
     info = DatasetInfo(name="notes", version="1.0.0", splits=(split,), columns=columns_of(rows))
     tfds.write_metadata(tmp_path, info)
@@ -261,7 +261,7 @@ def test_a_description_that_tfds_would_not_take_cannot_be_made(changes: dict[str
 def test_shards_that_cannot_be_have_no_name() -> None:
     for index, total in [(-1, 3), (3, 3), (0, 0)]:
         with raises(FormatError, "notes-train", index, total):
-            tfds.shard_name("notes", "train", index, total)
+            tfds.build_shard_name("notes", "train", index, total)
 
 
 def test_links_to_shards_are_shards(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def _write(path: Path, payloads: list[bytes]) -> Path:
 
 
 def _payloads(path: Path) -> list[bytes]:
-    return [record.payload for record in tfrecord.records(path)]
+    return [record.payload for record in tfrecord.read_records(path)]
 
 
 def test_a_file_is_its_frames_with_the_checksum_of_the_standard(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_file_is_its_frames_with_the_checksum_of_the_standard(tmp_path: Path) 
 
 def test_records_come_back_with_their_places(tmp_path: Path) -> None:
     _write(tmp_path / "a", PAYLOADS)
-    found = list(tfrecord.records(tmp_path / "a"))
+    found = list(tfrecord.read_records(tmp_path / "a"))
     assert [record.payload for record in found] == PAYLOADS
     assert [record.number for record in found] == [0, 1, 2, 3, 4]
     assert [record.offset for record in found] == [0, 16, 33, 305, 1321]
@@ -111,9 +111,9 @@ def test_a_finished_file_is_never_written_over(tmp_path: Path) -> None:
 
 
 def test_names_count_from_1_and_sort_in_order() -> None:
-    assert tfrecord.shard_name("2004-07", 0, 1) == "2004-07_001-of-001.tfrecords"
-    assert tfrecord.shard_name("2004-07", 11, 12) == "2004-07_012-of-012.tfrecords"
-    names = [tfrecord.shard_name("1999-12", index, 1200) for index in range(1200)]
+    assert tfrecord.build_shard_name("2004-07", 0, 1) == "2004-07_001-of-001.tfrecords"
+    assert tfrecord.build_shard_name("2004-07", 11, 12) == "2004-07_012-of-012.tfrecords"
+    names = [tfrecord.build_shard_name("1999-12", index, 1200) for index in range(1200)]
     assert names == sorted(names)
     assert names[-1] == "1999-12_1200-of-1200.tfrecords"
 
@@ -124,7 +124,7 @@ def test_names_count_from_1_and_sort_in_order() -> None:
 )
 def test_names_that_cannot_be_are_refused(cohort: str, index: int, total: int) -> None:
     with raises(FormatError, "cohort", repr(cohort)[1:-1]):
-        tfrecord.shard_name(cohort, index, total)
+        tfrecord.build_shard_name(cohort, index, total)
 
 
 def test_every_truncation_within_a_record_is_refused_and_one_between_two_is_fewer_records(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def write_shards(where: Path, rows: Rows, lengths: tuple[int, ...], split: str =
     start = payload_bytes = 0
     for index, length in enumerate(lengths):
         part = {name: values[start : start + length] for name, values in rows.items()}
-        path = where / tfds.shard_name("notes", split, index, len(lengths))
+        path = where / tfds.build_shard_name("notes", split, index, len(lengths))
         payload_bytes += tfrecord.write(path, example.encode_rows(part)).payload_bytes
         start += length
     return Split(name=split, shard_lengths=lengths, num_bytes=payload_bytes)

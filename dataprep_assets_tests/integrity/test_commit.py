@@ -13,10 +13,10 @@ import pytest
 from dataprep_assets.integrity import commit
 from dataprep_assets.integrity.commit import (
     STAGING,
+    open_staging,
     publish_directory,
     recover_aside,
     remove_directory,
-    staging,
     sweep,
     write_atomically,
 )
@@ -51,7 +51,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_new_artifact_replaces_the_old_and_leaves_nothing(tmp_path: Path, way: str) -> None:
     final = tmp_path / "x" / "final"
     for content in ("one", "two", "three"):
-        with staging(final, KEY) as staged:
+        with open_staging(final, KEY) as staged:
             publish_directory(fill(staged, content), final)
         assert held(final) == content
         assert left(tmp_path) == ["x/final/data"]
@@ -62,7 +62,7 @@ def test_of_a_link_to_another_disk_the_link_is_replaced_or_removed_and_what_it_n
     final, elsewhere = tmp_path / "data" / "final", fill(tmp_path / "disk" / "moved", "old")
     final.parent.mkdir()
     final.symlink_to(elsewhere)
-    with staging(final, KEY) as staged:
+    with open_staging(final, KEY) as staged:
         publish_directory(fill(staged, "new"), final)
     assert (held(final), final.is_symlink(), held(elsewhere)) == ("new", False, "old")
     assert left(final.parent) == ["final/data"]
@@ -71,7 +71,7 @@ def test_of_a_link_to_another_disk_the_link_is_replaced_or_removed_and_what_it_n
     remove_directory(final, "data")
     assert (os.path.lexists(final), held(elsewhere)) == (False, "old")
     final.symlink_to(tmp_path / "not mounted")
-    with staging(final, KEY) as staged:
+    with open_staging(final, KEY) as staged:
         publish_directory(fill(staged, "new"), final)
     assert (held(final), final.is_symlink()) == ("new", False)
 
@@ -96,7 +96,7 @@ def test_a_reader_sees_the_old_or_the_new_and_never_nothing(tmp_path: Path) -> N
 
 def test_a_replacement_cut_between_its_renames_is_undone(tmp_path: Path) -> None:
     fill(tmp_path / ".aside-final", "old")
-    with staging(tmp_path / "final", KEY):
+    with open_staging(tmp_path / "final", KEY):
         assert held(tmp_path / "final") == "old"
     assert not (tmp_path / ".aside-final").exists()
 
@@ -111,14 +111,14 @@ def test_a_replacement_cut_after_its_renames_is_finished(tmp_path: Path) -> None
 
 def test_staging_keeps_the_parts_of_its_key_and_sweeps_those_of_others(tmp_path: Path) -> None:
     final = tmp_path / "train-00001"
-    with staging(final, KEY) as staged:
+    with open_staging(final, KEY) as staged:
         fill(staged, "part")
-    with staging(tmp_path / "train-00010", OTHER) as neighbor:
+    with open_staging(tmp_path / "train-00010", OTHER) as neighbor:
         fill(neighbor, "another artifact's")
-    with staging(final, KEY) as again:
+    with open_staging(final, KEY) as again:
         assert again == staged
         assert held(again) == "part"
-    with staging(final, OTHER) as other:
+    with open_staging(final, OTHER) as other:
         assert not staged.exists()
         assert list(other.iterdir()) == []
     assert held(neighbor) == "another artifact's"
@@ -128,7 +128,7 @@ def test_a_failing_build_changes_nothing(tmp_path: Path) -> None:
     final = fill(tmp_path / "final", "old")
 
     def build() -> None:
-        with staging(final, KEY) as staged:
+        with open_staging(final, KEY) as staged:
             fill(staged, "half of the new")
             raise RuntimeError
 
@@ -142,7 +142,7 @@ def test_no_build_lists_the_locks_of_all_others(tmp_path: Path) -> None:
     with counted(tmp_path) as opened:
         for key in (KEY, OTHER):
             for final in finals:
-                with staging(final, key) as staged:
+                with open_staging(final, key) as staged:
                     fill(staged, "left by a kill")
         assert opened[STAGING] == 0
         assert left(tmp_path / STAGING) == [f"{final.name}-{OTHER[:16]}/data" for final in finals]
@@ -160,10 +160,10 @@ def test_no_build_lists_the_locks_of_all_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize("said", [b"", b"\xff", b"../../elsewhere\n", b"train-00001-" + b"9" * 16 + b"\n"])
 def test_a_lock_file_of_another_version_or_damaged_removes_nothing_else(tmp_path: Path, said: bytes) -> None:
     final, elsewhere = tmp_path / "a" / "b" / "train-00001", fill(tmp_path / "elsewhere", "somebody's")
-    with staging(final, KEY) as staged:
+    with open_staging(final, KEY) as staged:
         fill(staged, "left by a kill")
     (final.parent / STAGING / "train-00001.lock").write_bytes(said)
-    with staging(final, OTHER) as other:
+    with open_staging(final, OTHER) as other:
         assert list(other.iterdir()) == []
         assert staged.exists() == bool(said), "an empty one is of a version that wrote nothing into it"
     sweep([final])
@@ -190,7 +190,7 @@ def test_sweeping_removes_staging_and_asides_of_the_given_artifacts_alone(tmp_pa
 
 def test_sweeping_leaves_what_another_process_is_building(tmp_path: Path) -> None:
     final = fill(tmp_path / "final", "finished")
-    with staging(final, KEY) as staged:
+    with open_staging(final, KEY) as staged:
         fill(staged, "at work")
         sweep([final])
         assert held(staged) == "at work"
@@ -202,7 +202,7 @@ def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
     final = tmp_path / "final"
     code = (
         "import os, signal; from pathlib import Path; from dataprep_assets.integrity.commit import staging\n"
-        f"with staging(Path({str(final)!r}), {KEY!r}): os.kill(os.getpid(), signal.SIGKILL)"
+        f"with open_staging(Path({str(final)!r}), {KEY!r}): os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
     with open(tmp_path / STAGING / "final.lock") as lock:
@@ -213,10 +213,10 @@ def test_a_second_builder_waits_for_the_first(tmp_path: Path) -> None:
     final, order = tmp_path / "final", []
 
     def second() -> None:
-        with staging(final, KEY):
+        with open_staging(final, KEY):
             order.append("second")
 
-    with staging(final, KEY):
+    with open_staging(final, KEY):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(0.2)

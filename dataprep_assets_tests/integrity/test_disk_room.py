@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.errors import DiskFullError
-from dataprep_assets.integrity.commit import convert_disk_errors, refusal_error, staging
+from dataprep_assets.integrity.commit import convert_disk_errors, open_staging, translate_os_error
 from dataprep_assets_tests.messages import raises
 
 
@@ -20,7 +20,7 @@ def test_a_write_that_finds_no_room_says_where_and_how_much(tmp_path: Path) -> N
 def test_an_artifact_that_finds_no_room_is_named(tmp_path: Path) -> None:
     with (
         raises(DiskFullError, tmp_path / "bins", "full"),
-        staging(tmp_path / "bins", "0" * 64),
+        open_staging(tmp_path / "bins", "0" * 64),
     ):
         _fill()
 
@@ -32,7 +32,7 @@ def test_another_error_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_a_missing_permission_names_the_file(tmp_path: Path) -> None:
     error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "locked"))
-    told = str(refusal_error(error, tmp_path))
+    told = str(translate_os_error(error, tmp_path))
     assert (
         told == f"{tmp_path}/locked: Permission denied. Correct the path or its permissions, then run the command again"
     )

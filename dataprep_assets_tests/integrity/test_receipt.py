@@ -239,7 +239,7 @@ def test_content_is_the_same_for_the_same_files_and_no_others(artifact: Path) ->
 )
 def test_a_ledger_that_loses_or_invents_a_row_is_refused(ledger: Ledger) -> None:
     with raises(IntegrityError, "here"):
-        ledger.balance("here")
+        ledger.require_balance("here")
 
 
 def test_ledgers_add_up() -> None:
@@ -249,7 +249,7 @@ def test_ledgers_add_up() -> None:
     assert total == Ledger(
         rows_in=5, documents=2, dropped={"bad_json": 2, "null_text": 1}, tokens=9, min_id=4, max_id=7
     )
-    total.balance("total")
+    total.require_balance("total")
     assert Ledger.total([]) == Ledger()
     assert Ledger.from_json(total.to_json()) == total
 

@@ -11,7 +11,7 @@ import pytest
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.commit import open_staging
 from dataprep_assets.integrity.scratch import OverlayArtifacts
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.integrity.builds import ARTIFACT, NEW, OLD, KillingPlace, build, opened
@@ -50,7 +50,7 @@ def test_nothing_of_a_removed_artifact_is_left_and_its_neighbor_stays(
 def test_what_is_being_built_stays(kind: str, servers: Places, tmp_path: Path) -> None:
     store = store_of(kind, servers, tmp_path)
     receipt, _ = build(store, OLD, "k1")
-    with staging(store.directory(ARTIFACT), "k2"):
+    with open_staging(store.directory(ARTIFACT), "k2"):
         assert not store.remove(ARTIFACT)
     assert store.damage(ARTIFACT, receipt) == []
 

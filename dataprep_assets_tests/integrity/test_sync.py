@@ -13,7 +13,7 @@ import pytest
 
 from dataprep_assets.errors import CorruptSourceError, IntegrityError
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets.integrity.sync import MANIFEST, Sync, SyncItem, _receipts_last, find_irregularities
+from dataprep_assets.integrity.sync import MANIFEST, Sync, SyncItem, _build_sort_key, find_irregularities
 from dataprep_assets.integrity.verify import verify_store
 from dataprep_assets.stores.connect import LocalAddress, StoreAddress, find_common_server
 from dataprep_assets.stores.store import ConflictError, ObjectInfo, Store
@@ -118,7 +118,7 @@ def test_receipts_are_last_and_an_outdated_one_is_taken_away_first(corpus: Store
                 for other in order
                 if other.startswith(f"{folder}/") and other != key
             )
-    assert sorted(["b.bin", NAME, "sub/c.bin", f"sub/{NAME}"], key=_receipts_last)[-1] == NAME
+    assert sorted(["b.bin", NAME, "sub/c.bin", f"sub/{NAME}"], key=_build_sort_key)[-1] == NAME
     one.run(one.plan())
     changed = "sample_corpus/nanogpt_bins"
     destination().put(f"{changed}/{NAME}", b"{}")

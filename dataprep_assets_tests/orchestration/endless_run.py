@@ -18,7 +18,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.orchestration.component import build_definitions
 from dataprep_assets.orchestration.partitions import job_name
 from dataprep_assets.orchestration.runs.runs import execute_job
-from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource, create_resources
 from dataprep_assets_tests.engine.notices import notices_specs, write_notices
 
 
@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
     notices, *_ = notices_specs(write_notices(folder / "words"))
     specs = [replace(notices, build=waits)]
     storage = StorageResource(root=str(folder / "artifacts"))
-    built = dg.Definitions.merge(build_definitions(specs), dg.Definitions(resources=resources_of(storage)))
+    built = dg.Definitions.merge(build_definitions(specs), dg.Definitions(resources=create_resources(storage)))
     with dg.DagsterInstance.from_config(os.environ["DAGSTER_HOME"]) as instance:
         execute_job(built.resolve_job_def(job_name("notices")), instance)
 

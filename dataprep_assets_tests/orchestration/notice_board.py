@@ -17,8 +17,8 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.orchestration.component import build_definitions
 from dataprep_assets.orchestration.partitions import asset_key, job_name
 from dataprep_assets.orchestration.runs.runs import DagsterEvents, RunEnd, RunResult, execute_job
-from dataprep_assets.resources import StorageResource, resources_of
-from dataprep_assets.resources.environment import initialized
+from dataprep_assets.resources import StorageResource, create_resources
+from dataprep_assets.resources.environment import resolve_variables
 from dataprep_assets_tests.engine.notices import Notices, notices_specs, write_notices
 from dataprep_assets_tests.project import new_instance, range_tags
 
@@ -48,7 +48,7 @@ class NoticeBoard:
     @property
     def store(self) -> ArtifactStore:
         """Where its artifacts are."""
-        return self.declaration.store(initialized(self.storage))
+        return self.declaration.store(resolve_variables(self.storage))
 
     def left(self, *kinds: str) -> set[str]:
         """The artifacts for which Dagster or a check lacks something, of any kind or of these."""
@@ -57,7 +57,9 @@ class NoticeBoard:
     @cached_property
     def definitions(self) -> dg.Definitions:
         """Its definitions, bound to the storage."""
-        return dg.Definitions.merge(build_definitions(self.specs), dg.Definitions(resources=resources_of(self.storage)))
+        return dg.Definitions.merge(
+            build_definitions(self.specs), dg.Definitions(resources=create_resources(self.storage))
+        )
 
     def say(self, partition: str, text: str) -> None:
         """Change a notice's source."""

@@ -14,7 +14,7 @@ from dataprep_assets.orchestration.component import build_asset
 from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.orchestration.runs.step_build import _build_failure
-from dataprep_assets.planning.cost import SHARDS_A_RUN
+from dataprep_assets.planning.cost import SHARDS_PER_RUN
 from dataprep_assets.resources import io_manager
 from dataprep_assets_tests.engine import notices as notices_module
 from dataprep_assets_tests.engine.notices import KEYS, NoticeFacts
@@ -61,7 +61,7 @@ def test_an_asset_is_declared_as_its_spec_says(board: NoticeBoard) -> None:
     assert spec.metadata[io_manager.STORAGE] == "s3://b/p"
     assert spec.code_version == "1"
     assert made.partitions_def == dg.StaticPartitionsDefinition(list(KEYS))
-    assert made.backfill_policy == dg.BackfillPolicy.multi_run(SHARDS_A_RUN)
+    assert made.backfill_policy == dg.BackfillPolicy.multi_run(SHARDS_PER_RUN)
     assert made.op.pool == POOLS["network"]
     other = build_asset(replace(everything, inputs=(notices, DatasetInput(dataset="corpus", name="nanogpt_bins"))))
     assert {dep.asset_key for dep in next(iter(other.specs)).deps} == {

@@ -18,7 +18,7 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.orchestration.build import StepResult, build_job
 from dataprep_assets.orchestration.component import build_definitions
 from dataprep_assets.orchestration.partitions import DATASET, asset_key, job_name
-from dataprep_assets.resources import resources_of
+from dataprep_assets.resources import create_resources
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, left_to_do, notice_board
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
@@ -98,7 +98,7 @@ def read_by_another(board: NoticeBoard) -> dg.ExecuteInProcessResult:
     others = tuple(DatasetInput(dataset="notices", name=name) for name in ("notices", "board"))
     declared = DatasetDeclaration(dataset="readers")
     reader = replace(board.specs[1], declaration=declared, kept=False, inputs=others, build=of_it, check_groups=())
-    mine = dg.Definitions.merge(build_definitions([reader]), dg.Definitions(resources=resources_of(board.storage)))
+    mine = dg.Definitions.merge(build_definitions([reader]), dg.Definitions(resources=create_resources(board.storage)))
     job = mine.resolve_job_def(job_name("readers"))
     return job.execute_in_process(instance=board.instance, raise_on_error=False, run_config=QUIET)
 
@@ -231,7 +231,7 @@ class Watch:
 def attended(board: NoticeBoard, watch: Watch, only: dict[ArtifactSpec, Sequence[str]] | None = None) -> bool:
     """The job with an attendant, or a part of it."""
     job = build_job(board.specs, only=only, listeners=[watch])
-    bound = dg.Definitions(jobs=[job], resources=resources_of(board.storage)).resolve_job_def(job.name)
+    bound = dg.Definitions(jobs=[job], resources=create_resources(board.storage)).resolve_job_def(job.name)
     return bool(bound.execute_in_process(instance=board.instance, raise_on_error=False).success)
 
 

@@ -6,7 +6,12 @@ import dagster as dg
 import pytest
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.orchestration.checks import LONGEST_DESCRIPTION, check_evaluation, check_result, examine_artifact
+from dataprep_assets.orchestration.checks import (
+    MAX_DESCRIPTION_LENGTH,
+    build_check_evaluation,
+    build_check_result,
+    examine_artifact,
+)
 from dataprep_assets.orchestration.partitions import asset_key
 from dataprep_assets_tests.engine.notices import KEYS, ensure_notice
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
@@ -27,7 +32,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NoticeBoard]:
             for made in KEYS if number == 0 else (key,):
                 ensure_notice(board.declaration, board.store, made)
             for name, finding in examine_artifact(notices, board.store, [key], is_rebuild=True).items():
-                board.instance.report_runless_asset_event(check_evaluation(notices, board.store, name, finding))
+                board.instance.report_runless_asset_event(build_check_evaluation(notices, board.store, name, finding))
         yield board
 
 
@@ -71,9 +76,9 @@ def test_a_description_has_an_end(board: NoticeBoard) -> None:
     """The UI shows the whole of it in a line of the history; the table has the rest."""
     rows = tuple({"what": f"defect {number}"} for number in range(10_000))
     finding = Finding(passed=False, summary="All of it is wrong, " * 10_000, table=rows)
-    result = check_result(board.specs[0], board.store, "has_words", finding)
+    result = build_check_result(board.specs[0], board.store, "has_words", finding)
     assert result.description is not None
-    assert LONGEST_DESCRIPTION - 3 < len(result.description) <= LONGEST_DESCRIPTION
+    assert MAX_DESCRIPTION_LENGTH - 3 < len(result.description) <= MAX_DESCRIPTION_LENGTH
     assert result.description.endswith("…")
     table = result.metadata["table"]
     assert isinstance(table, dg.TableMetadataValue)

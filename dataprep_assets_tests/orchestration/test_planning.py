@@ -9,10 +9,10 @@ import pytest
 
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.planning import add_planning
-from dataprep_assets.orchestration.sensors.automation import is_failure_of
+from dataprep_assets.orchestration.sensors.automation import should_report_failure
 from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.project import SHOWN_AS
-from dataprep_assets.resources import resources_of
+from dataprep_assets.resources import create_resources
 from dataprep_assets_tests.project import Project, project, sample_attributes
 
 
@@ -26,7 +26,7 @@ def planned(made: Project, **changes: Any) -> dg.Definitions:
     """The definitions of the project's corpus, with what plans it, as a code location has them."""
     corpus = made.corpus.model_copy(update=changes)
     built = TokenizedCorpus(corpus).build_defs(None)  # type: ignore[arg-type]
-    return add_planning(dg.Definitions.merge(built, dg.Definitions(resources=resources_of(made.storage))))
+    return add_planning(dg.Definitions.merge(built, dg.Definitions(resources=create_resources(made.storage))))
 
 
 def tick(definitions: dg.Definitions, instance: dg.DagsterInstance, cursor: str | None = None) -> tuple[Any, Any]:
@@ -54,7 +54,7 @@ def test_many_new_declarations_are_planned_by_one_run_in_which_a_bad_one_holds_u
     corpora = [made.corpus.model_copy(update={"dataset": name}) for name in ("first", "second", "third")]
     corpora[1] = corpora[1].model_copy(update={"splits": {"train": ["nothing/**"]}})
     built = [TokenizedCorpus(corpus).build_defs(None) for corpus in corpora]  # type: ignore[arg-type]
-    definitions = add_planning(dg.Definitions.merge(*built, dg.Definitions(resources=resources_of(made.storage))))
+    definitions = add_planning(dg.Definitions.merge(*built, dg.Definitions(resources=create_resources(made.storage))))
     (request,), cursor = tick(definitions, made.instance)
     assert request.asset_selection == [dg.AssetKey([corpus.dataset, "manifest"]) for corpus in corpora]
     assert DATASET not in request.tags
@@ -67,7 +67,7 @@ def test_many_new_declarations_are_planned_by_one_run_in_which_a_bad_one_holds_u
     planned = [made.instance.get_dynamic_partitions(f"{corpus.dataset}_train_shards") for corpus in corpora]
     assert [bool(shards) for shards in planned] == [True, False, True]
     (run,) = made.instance.get_runs()
-    assert [is_failure_of(made.instance, run, corpus.dataset) for corpus in corpora] == [False, True, False]
+    assert [should_report_failure(made.instance, run, corpus.dataset) for corpus in corpora] == [False, True, False]
     assert tick(definitions, made.instance, cursor)[0] == [], "the one that failed is left to its owner"
 
 

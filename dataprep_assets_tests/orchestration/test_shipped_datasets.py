@@ -14,7 +14,7 @@ from dataprep_assets.declarations import find_files_below
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.orchestration.component import build_dataset_definitions
-from dataprep_assets.project import SHIPPED_FOLDERS, SHOWN_AS, is_shown, shipped_kind
+from dataprep_assets.project import SHIPPED_FOLDERS, SHOWN_AS, find_shipped_kind, is_shown
 from dataprep_assets_tests.messages import raises
 
 DEFS = PROJECT_ROOT / "dataprep_assets" / "defs"
@@ -88,8 +88,8 @@ def test_a_hidden_example_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) 
     assert {spec.tags[SHOWN_AS] for spec in definitions.resolve_all_asset_specs() if SHOWN_AS in spec.tags} == {
         "example"
     }
-    assert project.dataset_folder("dclm_2t") == DEFS / "examples" / "dclm_2t"
-    assert project.dataset_folder("not_there") == DEFS / "not_there"
+    assert project.find_dataset_folder("dclm_2t") == DEFS / "examples" / "dclm_2t"
+    assert project.find_dataset_folder("not_there") == DEFS / "not_there"
 
 
 def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,5 +113,5 @@ def test_of_two_with_one_name_the_users_own_is_meant(tmp_path: Path, monkeypatch
 
 
 def test_a_users_folder_may_be_called_as_ours(tmp_path: Path) -> None:
-    assert [shipped_kind(tmp_path / folder / "mine") for folder in SHIPPED_FOLDERS] == [None, None]
-    assert shipped_kind(DEFS / "examples" / "dclm_2t") == "example"
+    assert [find_shipped_kind(tmp_path / folder / "mine") for folder in SHIPPED_FOLDERS] == [None, None]
+    assert find_shipped_kind(DEFS / "examples" / "dclm_2t") == "example"

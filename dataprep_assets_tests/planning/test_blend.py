@@ -43,13 +43,13 @@ def test_every_file_is_in_exactly_one_shard_and_no_listing_order_matters(sizes: 
 
 def test_the_skew_that_crashed_the_original_has_an_answer() -> None:
     """Sizes 1000, 1, 1 over 4 shards: an IndexError there (docs/formats/shard-plan.md#skewed-sizes)."""
-    assert blend.shares_by_size([("a", 1000), ("b", 1), ("c", 1)], 4) == [2, 1, 1]
+    assert blend.divide_shards_by_size([("a", 1000), ("b", 1), ("c", 1)], 4) == [2, 1, 1]
 
 
 @given(SIZES, st.integers(0, 200))
 def test_any_skew_gives_each_file_a_shard_and_all_shards_a_file(sizes: list[int], more: int) -> None:
     files = [(f"f{i}", size) for i, size in enumerate(sizes)]
-    shares = blend.shares_by_size(files, len(files) + more)
+    shares = blend.divide_shards_by_size(files, len(files) + more)
     assert sum(shares) == len(files) + more
     assert min(shares) >= 1
     for i, j in ((i, j) for i in range(len(files)) for j in range(len(files)) if shares[j] > 1):
@@ -61,20 +61,20 @@ def test_too_many_or_too_few_files_are_refused() -> None:
     with raises(ConfigError, "num_shards"):
         blend.assign_by_size([("a", 1)], 2)
     with raises(ConfigError, "num_shards"):
-        blend.shares_by_size([("a", 1), ("b", 1)], 1)
+        blend.divide_shards_by_size([("a", 1), ("b", 1)], 1)
 
 
 def test_a_sample_is_the_same_every_time_and_another_for_another_dataset() -> None:
-    kept = blend.sampled_shards(100, dataset="code", percent=10)
-    assert kept == blend.sampled_shards(100, dataset="code", percent=10)
+    kept = blend.sample_shards(100, dataset="code", percent=10)
+    assert kept == blend.sample_shards(100, dataset="code", percent=10)
     assert len(kept) == len(set(kept)) == 10
     assert kept == sorted(kept)
-    assert kept != blend.sampled_shards(100, dataset="web", percent=10)
-    assert kept != blend.sampled_shards(100, dataset="code", percent=10, seed=1)
-    assert len(blend.sampled_shards(100, dataset="code", count=7)) == 7
-    assert len(blend.sampled_shards(3, dataset="code", percent=0.1)) == 1
-    assert blend.sampled_shards(3, dataset="code", count=99) == [0, 1, 2]
-    assert blend.sampled_shards(3, dataset="code") == [0, 1, 2]
+    assert kept != blend.sample_shards(100, dataset="web", percent=10)
+    assert kept != blend.sample_shards(100, dataset="code", percent=10, seed=1)
+    assert len(blend.sample_shards(100, dataset="code", count=7)) == 7
+    assert len(blend.sample_shards(3, dataset="code", percent=0.1)) == 1
+    assert blend.sample_shards(3, dataset="code", count=99) == [0, 1, 2]
+    assert blend.sample_shards(3, dataset="code") == [0, 1, 2]
 
 
 def test_held_out_shards_are_in_one_split_each_and_training_keeps_some() -> None:
@@ -86,39 +86,39 @@ def test_held_out_shards_are_in_one_split_each_and_training_keeps_some() -> None
 
 
 def test_shares_sum_to_one_and_weight_zero_has_none() -> None:
-    assert blend.requested_shares({"a": 3, "b": 1, "c": 0}) == {"a": 0.75, "b": 0.25}
+    assert blend.normalize_weights({"a": 3, "b": 1, "c": 0}) == {"a": 0.75, "b": 0.25}
     with raises(ConfigError, "positive"):
-        blend.requested_shares({"a": 0.0})
+        blend.normalize_weights({"a": 0.0})
 
 
 def test_epochs_are_what_the_weights_ask_of_what_there_is() -> None:
-    small, large = blend.source_outlooks({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900})
+    small, large = blend.compute_outlooks({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900})
     assert (small.epochs, large.epochs) == (5.0, 500 / 900)
     assert small.realizable == 0.5
-    small, large = blend.source_outlooks({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900}, max_epochs=1)
+    small, large = blend.compute_outlooks({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900}, max_epochs=1)
     assert small.realizable == pytest.approx(100 / 600)
-    small, _ = blend.source_outlooks({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900}, train_tokens=100)
+    small, _ = blend.compute_outlooks({"small": 0.5, "large": 0.5}, {"small": 100, "large": 900}, train_tokens=100)
     assert small.epochs == 0.5
-    empty, _ = blend.source_outlooks({"empty": 0.5, "large": 0.5}, {"empty": 0, "large": 900})
+    empty, _ = blend.compute_outlooks({"empty": 0.5, "large": 0.5}, {"empty": 0, "large": 900})
     assert (empty.realizable, empty.epochs) == (0.0, float("inf"))
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=50), st.floats(0.001, 1))
 def test_shards_of_a_dataset_share_its_weight_by_tokens(tokens: list[int], share: float) -> None:
-    weights = blend.shard_weights(share, tokens)
+    weights = blend.divide_share(share, tokens)
     assert sum(weights) == pytest.approx(share)
     assert all(w / t == pytest.approx(share / sum(tokens)) for w, t in zip(weights, tokens, strict=True))
 
 
 def test_empty_shards_have_no_weight() -> None:
     with raises(ConfigError, "empty"):
-        blend.shard_weights(1.0, [3, 0])
+        blend.divide_share(1.0, [3, 0])
 
 
 def test_whole_shards_come_as_near_to_the_shares_as_they_can() -> None:
     rows = {"big": [10] * 10, "small": [5, 5]}
-    assert blend.shards_for_shares(rows, {"big": 0.5, "small": 0.5}) == {"big": [0], "small": [0, 1]}
-    assert blend.shards_for_shares(rows, {"big": 0.8, "small": 0.2}) == {"big": [0, 1, 2, 3], "small": [0, 1]}
+    assert blend.choose_whole_shards(rows, {"big": 0.5, "small": 0.5}) == {"big": [0], "small": [0, 1]}
+    assert blend.choose_whole_shards(rows, {"big": 0.8, "small": 0.2}) == {"big": [0, 1, 2, 3], "small": [0, 1]}
 
 
 def test_drift_is_the_largest_difference_and_counts_the_absent() -> None:
@@ -128,12 +128,12 @@ def test_drift_is_the_largest_difference_and_counts_the_absent() -> None:
 
 
 def test_records_are_listed_by_their_weight_over_the_smallest() -> None:
-    assert blend.record_repeats({"a": 0.1, "b": 0.3, "c": 0.0}) == {"a": 1, "b": 3}
-    assert blend.record_repeats({"a": 2, "b": 5}) == {"a": 1, "b": 2}
+    assert blend.compute_repeats({"a": 0.1, "b": 0.3, "c": 0.0}) == {"a": 1, "b": 3}
+    assert blend.compute_repeats({"a": 2, "b": 5}) == {"a": 1, "b": 2}
     with raises(ConfigError, 101):
-        blend.record_repeats({"a": 1, "b": 101})
+        blend.compute_repeats({"a": 1, "b": 101})
 
 
 def test_shares_of_records_are_of_those_read() -> None:
-    assert blend.record_shares({"a": 10, "b": 30}, {"a": 3, "b": 1}) == {"a": 0.5, "b": 0.5}
-    assert blend.record_shares({"a": 0, "b": 0}, {"a": 3, "b": 1}) == {"a": 0.0, "b": 0.0}
+    assert blend.compute_record_shares({"a": 10, "b": 30}, {"a": 3, "b": 1}) == {"a": 0.5, "b": 0.5}
+    assert blend.compute_record_shares({"a": 0, "b": 0}, {"a": 3, "b": 1}) == {"a": 0.0, "b": 0.0}

@@ -11,7 +11,7 @@ from dataprep_assets.planning.cost import (
     compute_cost,
     format_cost,
     measure_density,
-    split_sizes,
+    measure_split_sizes,
 )
 from dataprep_assets.planning.manifest import ManifestEntry, ShardSizing, SourceFile, build_manifest, plan_shards
 from dataprep_assets_tests.messages import assert_names, raises
@@ -35,7 +35,7 @@ def costed(
     mirrored: bool = True,
     products: Products | None = None,
 ) -> Cost:
-    works = split_sizes(*plan_shards(entries, ShardSizing(count=shards)), mirrored=mirrored)
+    works = measure_split_sizes(*plan_shards(entries, ShardSizing(count=shards)), mirrored=mirrored)
     return compute_cost(works, machine, products=products)
 
 

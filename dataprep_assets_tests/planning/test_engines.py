@@ -2,7 +2,7 @@
 
 import pytest
 
-from dataprep_assets.cli.plan import OVERHEADS, engine_seconds, engine_table
+from dataprep_assets.cli.plan import OVERHEADS, estimate_engine_seconds, format_engine_table
 from dataprep_assets.execution.pool import ENGINES
 from dataprep_assets.planning.cost import Cost, Machine, SplitSizes, compute_cost
 
@@ -17,32 +17,32 @@ def of_shards(count: int, size: int, machine: Machine = MACHINE) -> Cost:
 def test_every_engine_is_compared_with_the_processes_that_the_plan_is_of() -> None:
     found = of_shards(2_000, 1_000)
     assert set(OVERHEADS) == set(ENGINES)
-    assert engine_seconds(found, MACHINE, "processes") == found.seconds
+    assert estimate_engine_seconds(found, MACHINE, "processes") == found.seconds
 
 
 def test_tiny_shards_cost_ray_a_start_each_and_shards_of_the_default_size_next_to_nothing() -> None:
     tiny, usual = of_shards(2_000, 1_000), of_shards(900, 1_000_000_000)
-    more = engine_seconds(tiny, MACHINE, "ray") - tiny.seconds
+    more = estimate_engine_seconds(tiny, MACHINE, "ray") - tiny.seconds
     a_shard = OVERHEADS["ray"].shard_seconds - OVERHEADS["processes"].shard_seconds
     a_run = OVERHEADS["ray"].run_seconds - OVERHEADS["processes"].run_seconds
     assert more == pytest.approx(2_000 * a_shard / 16 + 40 * a_run)
     for engine in OVERHEADS:
-        assert engine_seconds(usual, MACHINE, engine) < 1.05 * usual.seconds
+        assert estimate_engine_seconds(usual, MACHINE, engine) < 1.05 * usual.seconds
 
 
 def test_one_shard_has_one_core_and_runs_beside_each_other_share_the_starts() -> None:
     one = of_shards(1, 1_000)
     a_shard = OVERHEADS["ray"].shard_seconds - OVERHEADS["processes"].shard_seconds
     a_run = OVERHEADS["ray"].run_seconds - OVERHEADS["processes"].run_seconds
-    assert engine_seconds(one, MACHINE, "ray") - one.seconds == pytest.approx(a_shard + a_run)
+    assert estimate_engine_seconds(one, MACHINE, "ray") - one.seconds == pytest.approx(a_shard + a_run)
     two = Machine(cores=16, bandwidth=125e6, runs_at_a_time=2)
     found = of_shards(200, 1_000, two)
     ray = OVERHEADS["ray"].run_seconds - OVERHEADS["processes"].run_seconds
     every = 200 * (OVERHEADS["ray"].shard_seconds - OVERHEADS["processes"].shard_seconds) / 16
-    assert engine_seconds(found, two, "ray") - found.seconds == pytest.approx(4 / 2 * ray + every)
+    assert estimate_engine_seconds(found, two, "ray") - found.seconds == pytest.approx(4 / 2 * ray + every)
 
 
 def test_the_table_has_a_line_an_engine_with_its_time_and_overhead() -> None:
-    lines = engine_table(of_shards(50, 1_000_000_000), MACHINE).splitlines()
+    lines = format_engine_table(of_shards(50, 1_000_000_000), MACHINE).splitlines()
     assert [line.split()[1] for line in lines] == list(OVERHEADS)
     assert all(" overhead: " in line and line.endswith(" ms of CPU time per shard") for line in lines)

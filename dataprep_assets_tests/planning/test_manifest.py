@@ -14,14 +14,14 @@ from dataprep_assets.planning.manifest import (
     ShardSizing,
     SourceFile,
     build_manifest,
+    compile_glob,
+    count_shards,
+    digest_listing,
     file_format,
-    glob_pattern,
-    listing_digest,
     natural_key,
     plan_shards,
     read_manifest,
     read_plan,
-    shard_counts,
     summarize_manifest,
     write_manifest,
     write_plan,
@@ -49,7 +49,7 @@ def test_sixty_thousand_files_are_planned_in_seconds_in_natural_order(tmp_path: 
     entries = build_manifest(files, include=INCLUDE, splits={"train": ["train/**"]})
     ordered, plan = plan_shards(entries, ShardSizing(target_bytes=1 << 20))
     assert time.process_time() - started < 30  # CPU-seconds, about 2; quadratic work would take hours
-    write_manifest(tmp_path, entries, shard_counts(plan))
+    write_manifest(tmp_path, entries, count_shards(plan))
     write_plan(tmp_path, plan)
     assert ordered == entries
     assert read_manifest(tmp_path) == entries
@@ -110,7 +110,7 @@ def test_a_line_is_the_canonical_json_of_its_fields() -> None:
     assert ManifestEntry(**told).line == canonical_json(told)
     entries = build_manifest(listed("train/a.jsonl.zst", "validation/b.jsonl.zst"), include=INCLUDE, splits=SPLITS)
     told_of = [[e.split, e.path, e.size_bytes, e.sha256, e.etag] for e in entries]
-    assert listing_digest(entries) == digest_value(told_of)
+    assert digest_listing(entries) == digest_value(told_of)
     counts = {"train": 1, "val": 1}
     assert summarize_manifest(entries, counts)["_manifest"]["sha256"] == digest_value([e._asdict() for e in entries])
 
@@ -143,8 +143,8 @@ def test_names_that_differ_only_in_leading_zeros_still_have_one_order() -> None:
     ],
 )
 def test_globs_keep_to_path_components(glob: str, yes: str, no: str) -> None:
-    assert glob_pattern(glob).fullmatch(yes)
-    assert not glob_pattern(glob).fullmatch(no)
+    assert compile_glob(glob).fullmatch(yes)
+    assert not compile_glob(glob).fullmatch(no)
 
 
 def test_a_split_that_matches_nothing_is_an_error_that_shows_what_there_is() -> None:

@@ -9,7 +9,7 @@ from dataprep_assets.planning.task_versions import (
     TaskVersion,
     UnorderedFolder,
     choose_versions,
-    latest_version,
+    find_latest_version,
     parse_version,
 )
 from dataprep_assets_tests.messages import raises
@@ -38,17 +38,17 @@ def test_all_are_in_order_of_their_numbers_whatever_the_listing(seed: int) -> No
 def test_latest_is_the_highest_number_and_not_the_last_name() -> None:
     assert max(PUBLISHED) == "version_9-2"
     assert choose_versions(PUBLISHED + SIBLINGS, "latest").chosen == ("version_13-2",)
-    assert latest_version(["version_2", "version_10"]) == "version_10"
+    assert find_latest_version(["version_2", "version_10"]) == "version_10"
 
 
 def test_a_missing_minor_number_is_zero() -> None:
-    assert latest_version(["version_3", "version_3-1"]) == "version_3-1"
+    assert find_latest_version(["version_3", "version_3-1"]) == "version_3-1"
     assert parse_version("version_3") == TaskVersion(3, 0, "version_3")
 
 
 def test_two_names_of_the_latest_version_are_not_guessed_between() -> None:
     with raises(ConfigError, "version_3", "version_3-0"):
-        latest_version(["version_3", "version_3-0", "version_1"])
+        find_latest_version(["version_3", "version_3-0", "version_1"])
     assert choose_versions(["version_3", "version_3-0"], "all").chosen == ("version_3", "version_3-0")
 
 

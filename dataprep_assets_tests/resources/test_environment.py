@@ -8,7 +8,7 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
-from dataprep_assets.integrity.storage import local_storage
+from dataprep_assets.integrity.storage import find_local_storage
 from dataprep_assets.resources import build_resources
 from dataprep_assets.resources.environment import build_storage, open_storage
 from dataprep_assets.stores.connect import GcsAddress, S3Address
@@ -40,7 +40,7 @@ def test_a_folder_is_the_same_storage_without_dagsters_resource(
     variables: dict[str, str], environment: Any, tmp_path: Path
 ) -> None:
     environment(variables)
-    resource, found = open_storage(tmp_path), local_storage(tmp_path)
+    resource, found = open_storage(tmp_path), find_local_storage(tmp_path)
     assert found is not None
     assert found.address() == resource.address()
     for declared in (None, "file:///folder", "s3://bucket/prefix"):
@@ -50,7 +50,7 @@ def test_a_folder_is_the_same_storage_without_dagsters_resource(
 
 def test_a_bucket_needs_the_resource(environment: Any, tmp_path: Path) -> None:
     environment(R2)
-    assert local_storage(tmp_path) is None
+    assert find_local_storage(tmp_path) is None
 
 
 def test_the_seeds_variables_name_a_bucket_of_r2(environment: Any, tmp_path: Path) -> None:

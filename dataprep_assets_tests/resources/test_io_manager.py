@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dataprep_assets.integrity.artifacts import ArtifactHandle, RemoteTokens
-from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource, create_resources
 from dataprep_assets.resources.environment import build_storage
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.messages import assert_names
@@ -54,7 +54,9 @@ def storage_at(place: Any, kind: str, folder: Path, monkeypatch: pytest.MonkeyPa
 def run(found: Project, assets: list[dg.AssetsDefinition], keys: list[dg.AssetKey], **named: Any) -> Any:
     ours = found.definitions
     definitions = dg.Definitions(
-        assets=[*(ours.assets or []), *assets], asset_checks=ours.asset_checks, resources=resources_of(found.storage)
+        assets=[*(ours.assets or []), *assets],
+        asset_checks=ours.asset_checks,
+        resources=create_resources(found.storage),
     )
     job = definitions.resolve_implicit_global_asset_job_def()
     return job.execute_in_process(asset_selection=keys, instance=found.instance, raise_on_error=False, **named)

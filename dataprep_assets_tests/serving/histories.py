@@ -210,7 +210,7 @@ def tell(run: History, extra: int = 80) -> Told:
             present.setdefault((turn.source.name, turn.epoch), every)
         stop = min(rule.stop, rule.first + extra) if rule is sampler.rules[-1] else rule.stop
         count = (stop - rule.first) * rule.revision.batch
-        spans = sampler.spans_of(rule, np.arange(count))
+        spans = sampler.find_spans(rule, np.arange(count))
         widths = np.bincount(spans.row, spans.stop - spans.start, count)
         told.samples += count
         told.empty += int((widths == 0).sum())
@@ -244,16 +244,17 @@ def resumed(run: History, seed: int, kills: int = 4) -> tuple[int, int]:
     end, steps, wrong = min(whole.end, whole.rules[-1].first + 40), 0, 0
     for _ in range(kills):
         sampler, first = run.sampler(), int(random.integers(end))
-        batch = sampler.rule(first).revision.batch
+        batch = sampler.find_rule(first).revision.batch
         ranks = int(random.integers(1, batch + 2))
         for step in range(first, min(first + 3, end)):
             read: list[tuple[int, ...]] = []
             for rank in range(ranks):
-                positions = sampler.positions(step, rank, ranks)
-                spans = sampler.spans(step, positions)
+                positions = sampler.find_positions(step, rank, ranks)
+                spans = sampler.find_step_spans(step, positions)
                 read += zip(positions[spans.row].tolist(), *(column.tolist() for column in spans[1:]), strict=True)
             steps += 1
-            wrong += sorted(read) != sorted(zip(*(column.tolist() for column in whole.spans(step)), strict=True))
+            every = whole.find_step_spans(step)
+            wrong += sorted(read) != sorted(zip(*(column.tolist() for column in every), strict=True))
     return steps, wrong
 
 
@@ -261,7 +262,7 @@ def readings_of(run: History, steps: int) -> Iterator[tuple[int, int, int]]:
     """(step, position, token) of all that is read before a step, from the spans."""
     sampler = run.sampler()
     for step in range(steps):
-        spans, sources = sampler.spans(step), sampler.rule(step).revision.sources
+        spans, sources = sampler.find_step_spans(step), sampler.find_rule(step).revision.sources
         for row, source, _, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
             for token in run.world.numbers(sources[source].shards[shard].content)[start:stop].tolist():
                 yield step, row, token

@@ -56,11 +56,11 @@ def place_of(url: str, bucket: str) -> ReleaseLocation:
 
 def seen(shard: Shard, step: int, steps_per_shard: int) -> list[int]:
     """The ids of the samples of one step, recomputed from the tokens that were read."""
-    from dataprep_assets.formats.sample_ids import sample_ids
+    from dataprep_assets.formats.sample_ids import compute_sample_ids
 
     number = step % steps_per_shard
     rows = np.array_split(np.arange(len(shard)), steps_per_shard)[number]
-    return [int(i) for i in sample_ids(shard.batch(rows).reshape(-1), shard.sequence_length)]
+    return [int(i) for i in compute_sample_ids(shard.batch(rows).reshape(-1), shard.sequence_length)]
 
 
 def _die(plan: Plan, what: str) -> None:

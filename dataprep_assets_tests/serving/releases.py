@@ -28,10 +28,13 @@ def write_shard(
     folder: Path, prefix: str, index: int, tokens: NDArray[Any], dtype: str, length: int = LENGTH
 ) -> ReleaseShard:
     """Both files of a shard, and its lines of the manifest."""
-    token_path, ids_path = folder / npy_shards.token_key(prefix, index), folder / npy_shards.ids_key(prefix, index)
+    token_path, ids_path = (
+        folder / npy_shards.build_token_key(prefix, index),
+        folder / npy_shards.build_ids_key(prefix, index),
+    )
     token_path.parent.mkdir(parents=True, exist_ok=True)
-    token_path.write_bytes(npy_shards.header(len(tokens), dtype) + tokens.tobytes())
-    ids_path.write_bytes(sample_ids.sample_ids(tokens, length).tobytes())
+    token_path.write_bytes(npy_shards.build_header(len(tokens), dtype) + tokens.tobytes())
+    ids_path.write_bytes(sample_ids.compute_sample_ids(tokens, length).tobytes())
     files = [
         ReleaseFile(key=path.relative_to(folder).as_posix(), bytes=path.stat().st_size, sha256=sha256_file(path))
         for path in (token_path, ids_path)
@@ -106,5 +109,5 @@ def debris(cache: Path) -> list[str]:
 def leases(window: ShardWindow) -> dict[str, list[int]]:
     """Process → the shards that it holds, as the processes of this window's cache see it now."""
     state = window._cache._state
-    with state.locked():
-        return state.leases()
+    with state.hold_lock():
+        return state.read_leases()

@@ -36,7 +36,7 @@ def test_a_sample_by_its_number_is_that_of_its_step(root: Path) -> None:
             assert np.array_equal(sample[name], getattr(batch, name)[number % BATCH])
     with raises(IndexError, 2400):
         source[2400]
-    assert data.sampler.number(399) == 2394
+    assert data.sampler.find_first_sample(399) == 2394
 
 
 def test_grain_reads_the_steps_and_resumes_where_it_stopped(root: Path) -> None:

@@ -31,10 +31,10 @@ def test_the_source_of_a_sample_and_the_sample_of_a_source_are_each_others_inver
     source, ordinal = mixture.locate(samples)
     for number in range(3):
         mine = source == number
-        assert np.array_equal(mixture.place_of(number, ordinal[mine]), samples[mine])
+        assert np.array_equal(mixture.find_sample_numbers(number, ordinal[mine]), samples[mine])
     every = mixture.locate(np.arange(3 * PLACES + 77))[0]
     for upto in (0, 1, 77, PLACES, 3 * PLACES + 77):
-        assert mixture.counts(upto) == np.bincount(every[:upto], minlength=3).tolist()
+        assert mixture.count_samples(upto) == np.bincount(every[:upto], minlength=3).tolist()
 
 
 def test_shares_sum_to_the_whole_and_are_the_nearest() -> None:

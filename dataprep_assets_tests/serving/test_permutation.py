@@ -19,7 +19,7 @@ def test_it_is_a_permutation_and_has_its_inverse(size: int) -> None:
     permutation, numbers = Permutation(size, "seed", size), np.arange(size)
     found = permutation(numbers)
     assert np.array_equal(np.sort(found), numbers)
-    assert np.array_equal(permutation.inverse(found), numbers)
+    assert np.array_equal(permutation.invert(found), numbers)
 
 
 @pytest.mark.parametrize("size", [10**9, 2**40 + 1, LARGEST])
@@ -30,7 +30,7 @@ def test_large_sizes_stay_below_and_come_back(size: int) -> None:
     assert found.min() >= 0
     assert found.max() < size
     assert len(np.unique(found)) == len(numbers)
-    assert np.array_equal(permutation.inverse(found), numbers)
+    assert np.array_equal(permutation.invert(found), numbers)
 
 
 @pytest.mark.parametrize("size", [2, 5])

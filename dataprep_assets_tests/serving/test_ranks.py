@@ -88,13 +88,13 @@ class Ranks:
 
 def expected(steps: int, steps_per_shard: int) -> list[list[Any]]:
     """Step, shard and ids of what a rank must have seen, from the tokens themselves."""
-    from dataprep_assets.formats.sample_ids import sample_ids
+    from dataprep_assets.formats.sample_ids import compute_sample_ids
 
     found = []
     for step in range(steps):
         index = step // steps_per_shard % 3
         samples = SAMPLES - 3 if index == 1 else SAMPLES
-        ids = sample_ids(tokens_of(index, samples, length=LENGTH), LENGTH)
+        ids = compute_sample_ids(tokens_of(index, samples, length=LENGTH), LENGTH)
         part = np.array_split(ids, steps_per_shard)[step % steps_per_shard]
         found.append([step, index, [int(i) for i in part]])
     return found

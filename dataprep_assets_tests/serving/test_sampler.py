@@ -77,7 +77,7 @@ def assert_steps_of_tokens(run: History) -> None:
     for content in contents:
         numbers, start = run.world.numbers(content), 0
         for document in run.world.contents[content]:
-            for one in sampler.readings(content, start, start + len(document), until=steps):
+            for one in sampler.find_readings(content, start, start + len(document), until=steps):
                 for token in numbers[one.start : one.stop].tolist():
                     told[token][one.step, one.position] += 1
             start += len(document)
@@ -88,10 +88,10 @@ def assert_steps_of_tokens(run: History) -> None:
 def test_a_step_is_the_same_on_every_number_of_ranks(histories: list[History], ranks: int) -> None:
     sampler = histories[0].sampler()
     for step in (0, sampler.rules[-1].first):
-        whole, found = sampler.spans(step), []
+        whole, found = sampler.find_step_spans(step), []
         for rank in range(ranks):
-            positions = sampler.positions(step, rank, ranks)
-            own = sampler.spans(step, positions)
+            positions = sampler.find_positions(step, rank, ranks)
+            own = sampler.find_step_spans(step, positions)
             found += list(zip(positions[own.row].tolist(), *(c.tolist() for c in own[1:]), strict=True))
         assert sorted(found) == sorted(zip(*(column.tolist() for column in whole), strict=True))
 
@@ -99,11 +99,11 @@ def test_a_step_is_the_same_on_every_number_of_ranks(histories: list[History], r
 def test_what_a_step_reads_does_not_change_when_a_revision_is_added() -> None:
     run = history(3)
     for upto in range(1, len(run.schedule.revisions)):
-        before, after = Sampler(run.schedule.first_revisions(upto), run.world.packs), run.sampler()
+        before, after = Sampler(run.schedule.take_first_revisions(upto), run.world.packs), run.sampler()
         first = run.schedule.revisions[upto].first_step
         later = [r.first_step for r in run.schedule.revisions[upto:]]
         for step in range(min(first, *later)):
-            for then, now in zip(before.spans(step), after.spans(step), strict=True):
+            for then, now in zip(before.find_step_spans(step), after.find_step_spans(step), strict=True):
                 assert np.array_equal(then, now)
 
 
@@ -129,23 +129,23 @@ def test_a_step_beyond_the_end_says_why_and_what_to_do() -> None:
     sampler = Sampler(begin(*make(330)))  # 42 windows are ten steps of four
     assert sampler.end == 10
     with raises(NotFoundError, 10, "0 to 9", "books", "dataprep schedule run --from-step 10"):  # fmt: skip
-        sampler.spans(10)
+        sampler.find_step_spans(10)
     with raises(NotFoundError, -1, 0):
-        sampler.spans(-1)
+        sampler.find_step_spans(-1)
     with raises(NotFoundError, "0 to 4", 4):
-        sampler.spans(0, [0, 4])
+        sampler.find_step_spans(0, [0, 4])
     with raises(ConfigError, 2):
-        sampler.positions(0, 2, 2)
+        sampler.find_positions(0, 2, 2)
 
 
 def test_a_billion_samples_cost_no_memory_and_no_start() -> None:
     wanted, source = make(8 * 10**9, steps=10**9)
     sampler = Sampler(begin(wanted, replace(source, epochs=None)))
-    last = sampler.spans(sampler.end - 1)
+    last = sampler.find_step_spans(sampler.end - 1)
     assert len(last.row) == 4
-    reading = list(sampler.readings("a" * 64, 8 * 123_456_789, 8 * 123_456_789 + 8, until=250_000_000))
+    reading = list(sampler.find_readings("a" * 64, 8 * 123_456_789, 8 * 123_456_789 + 8, until=250_000_000))
     assert len(reading) == 1
-    again = sampler.spans(reading[0].step, [reading[0].position])
+    again = sampler.find_step_spans(reading[0].step, [reading[0].position])
     assert again.start.tolist() == [8 * 123_456_789]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets.serving.sampler.seen import tokens_read
+from dataprep_assets.serving.sampler.seen import count_tokens_read
 from dataprep_assets_tests.serving.histories import history, readings_of
 
 
@@ -20,7 +20,7 @@ def test_tokens_read_of_each_document_are_those_of_the_spans(seed: int) -> None:
     until = min(sampler.end, run.schedule.revisions[-1].first_step + 60)
     expected = Counter(token for _, _, token in readings_of(run, until))
     found = Counter[int]()
-    for content, tokens in tokens_read(ledger, until).items():
+    for content, tokens in count_tokens_read(ledger, until).items():
         for document, count in zip(run.world.contents[content], tokens.tolist(), strict=True):
             found[document[0]] += count  # one document may be in several shards, before and after a retraction
     by_first = Counter[int]()

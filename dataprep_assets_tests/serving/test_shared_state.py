@@ -52,9 +52,9 @@ def test_a_junk_lease_of_a_living_process_is_named(tmp_path: Path, junk: bytes) 
     with planted.open("wb") as file:
         file.write(junk)
         file.flush()
-        with state.locked():
+        with state.hold_lock():
             fcntl.flock(file, fcntl.LOCK_EX)
             with raises(IntegrityError, "7-junk"):
-                state.leases()
-    with state.locked():
-        assert state.leases() == {}  # nobody's any more
+                state.read_leases()
+    with state.hold_lock():
+        assert state.read_leases() == {}  # nobody's any more

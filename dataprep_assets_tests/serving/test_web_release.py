@@ -10,7 +10,7 @@ import pytest
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, SourceError
 from dataprep_assets.serving import Release, ShardWindow
 from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, locate_release
-from dataprep_assets.stores.http import HttpStore, hub_url
+from dataprep_assets.stores.http import HttpStore, build_hub_url
 from dataprep_assets.stores.preflight import run_reading_preflight
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.hub_server import HubServer
@@ -127,13 +127,13 @@ def test_a_reader_tries_a_place_without_writing(hub: HubServer, on_hub: str, tmp
     ],
 )
 def test_addresses_of_the_hub(address: str, url: str) -> None:
-    assert hub_url(address, {}) == url
+    assert build_hub_url(address, {}) == url
 
 
 @pytest.mark.parametrize("address", ["hf://datasets/a", "hf://"])
 def test_an_address_without_a_repository_is_refused(address: str) -> None:
     with raises(ConfigError, address):
-        hub_url(address, {})
+        build_hub_url(address, {})
 
 
 def test_a_web_server_in_the_clear_is_refused() -> None:

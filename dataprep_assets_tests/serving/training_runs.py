@@ -22,13 +22,13 @@ from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.receipt import Ledger as RowLedger
 from dataprep_assets.integrity.receipt import Receipt, record_files
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.megatron_indices import build_indices, megatron_spec
-from dataprep_assets.pipelines.schedule.megatron_sources import open_indexed
+from dataprep_assets.pipelines.schedule.megatron_indices import build_indices, build_megatron_spec
+from dataprep_assets.pipelines.schedule.megatron_sources import open_inputs
 from dataprep_assets.pipelines.schedule.schedule_artifact import (
     build_schedule,
+    build_schedule_spec,
     load_current_schedule,
     revise_schedule,
-    schedule_spec,
     write_revisions,
 )
 from dataprep_assets.serving.sampler.seen import SeenLedger, documents_of_step
@@ -338,7 +338,7 @@ class TrainingRun:
         self.compare_ledger()
         if self.declared["megatron"] is not None:
             self.compare_megatron()
-        found = findings_of(schedule_spec(self.declaration), self.store)
+        found = findings_of(build_schedule_spec(self.declaration), self.store)
         failed = [f"{name}: {one.summary}" for name, one in found.items()
                   if not one.passed and name not in ("epochs_within_limit", "sources_current")]  # fmt: skip
         self.told.wrong += failed
@@ -370,10 +370,10 @@ class TrainingRun:
                 raise
             self.told.changes["no indices"] += 1
             return
-        spec = megatron_spec(declaration, wanted, schedule_spec(declaration))
+        spec = build_megatron_spec(declaration, wanted, build_schedule_spec(declaration))
         for name, finding in findings_of(spec, self.store).items():
             self.told.wrong += [] if finding.passed else [f"{name}: {finding.summary}"]
-        indexed = open_indexed(declaration, wanted, self.store)
+        indexed = open_inputs(declaration, wanted, self.store)
         folder = self.store.directory(Artifact(dataset=RUN, name="megatron_indices"))
         split = [
             [t for key in sorted(self.corpora.shards[name]) for one in self.corpora.shards[name][key] for t in one]
@@ -387,13 +387,13 @@ class TrainingRun:
         sampler, last = indexed.data.sampler, indexed.data.sampler.rules[-1].first
         for step, rows in self.wrote.items():
             for position, tokens in rows.items():
-                number = sampler.number(step) + position
+                number = sampler.find_first_sample(step) + position
                 at, sample = 0, number
                 if not indexed.blend.is_one:
-                    base = indexed.blend.base()
+                    base = indexed.blend.build_name_prefix()
                     at = int(arrays[f"{base}dataset_index.npy"][number])
                     sample = int(arrays[f"{base}dataset_sample_index.npy"][number])
-                base = indexed.blend.base(at)
+                base = indexed.blend.build_name_prefix(at)
                 row = int(arrays[f"{base}shuffle_index.npy"][sample])
                 pairs = arrays[f"{base}sample_index.npy"][row : row + 2].astype(int).tolist()
                 begins = [sum(map(len, documents[at][:document])) + offset for document, offset in pairs]

@@ -74,10 +74,10 @@ def mirror(hub: HubServer, cache: Path, workers: int = 4, **options: object) -> 
     files = source.list_files(commit)
     paths = source.mirror(commit, files, workers=workers, part_bytes=PART)
     tree = {path: blob.content for path, blob in hub.commits[commit].items()}
-    assert paths == [source.snapshot_dir(commit) / file.relpath for file in files]
+    assert paths == [source.get_snapshot_dir(commit) / file.relpath for file in files]
     assert {file.relpath: path.read_bytes() for file, path in zip(files, paths, strict=True)} == tree
     assert everything(source.repo_dir) == complete(source, commit, files)
-    return source.snapshot_dir(commit)
+    return source.get_snapshot_dir(commit)
 
 
 def everything(folder: Path) -> set[str]:

@@ -27,7 +27,7 @@ from dataprep_assets.sources.cohorts import CohortReader
 from dataprep_assets.sources.readers import parquet_pages
 from dataprep_assets.sources.readers.blocks import WINDOW, BlockReader
 from dataprep_assets.sources.readers.records import read_records
-from dataprep_assets.sources.readers.row_files import BadRecord, RowRange, whole_lines
+from dataprep_assets.sources.readers.row_files import BadRecord, RowRange, read_whole_lines
 from dataprep_assets.sources.readers.rows import read_rows
 from dataprep_assets_tests.messages import raises
 
@@ -337,7 +337,7 @@ def test_a_bomb_is_read_or_refused_below_a_gibibyte(
 
 @pytest.mark.parametrize("together", [1, 30, 4 << 20])
 def test_lines_are_the_same_wherever_blocks_end(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dataprep_assets.sources.readers.row_files._TOGETHER", together)
+    monkeypatch.setattr("dataprep_assets.sources.readers.row_files._GROUP_BYTES", together)
     lines = [b"a", b"", b"b" * 50, b"c" * 9, b"d" * 80, b"e"]
     for end in (b"", b"\n"):
         raw = b"\n".join(lines) + end
@@ -345,10 +345,10 @@ def test_lines_are_the_same_wherever_blocks_end(together: int, monkeypatch: pyte
         for size in range(1, len(raw) + 1):
             blocks = [raw[i : i + size] for i in range(0, len(raw), size)]
             # nothing is beyond the default
-            assert [line for part, _ in whole_lines(blocks) if part for line in part.split()] == lines
-            assert sum(len(part) for part, _ in whole_lines(blocks) if part) == len(lines)
+            assert [line for part, _ in read_whole_lines(blocks) if part for line in part.split()] == lines
+            assert sum(len(part) for part, _ in read_whole_lines(blocks) if part) == len(lines)
             found = []
-            for part, byte in whole_lines(blocks, 20):
+            for part, byte in read_whole_lines(blocks, 20):
                 if part is None:
                     found.append((byte, None))
                     continue
@@ -404,7 +404,7 @@ def test_rows_that_begin_late_in_a_large_page_and_reach_over_many_small_ones_tak
         write_batch_size=512,
     )
     with path.open("rb") as file:
-        found = parquet_pages.rows_at_once(file.fileno(), pq.read_metadata(path), 0, None, 512, lambda _: None)
+        found = parquet_pages.count_rows_at_once(file.fileno(), pq.read_metadata(path), 0, None, 512, lambda _: None)
     page_of = [page for page, values in enumerate(pages) for _ in range(values)]
     touched = max(
         sum(pages[page_of[start] : page_of[start + found - 1] + 1]) * value for start in range(len(page_of) - found + 1)

@@ -11,7 +11,7 @@ import zstandard
 
 from dataprep_assets.errors import ConfigError, CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import SourceFile
-from dataprep_assets.sources.cohorts import CohortReader, PatientRecord, expected_months, find_cohorts
+from dataprep_assets.sources.cohorts import CohortReader, PatientRecord, find_cohorts, list_expected_months
 from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets_tests.messages import raises
@@ -37,7 +37,7 @@ def listed(*names: str) -> list[SourceFile]:
 
 
 def test_twenty_four_years_are_288_months() -> None:
-    months = expected_months("1990-03", "2014-02")
+    months = list_expected_months("1990-03", "2014-02")
     assert len(months) == 288
     assert months[:1] + months[9:11] == ["1990-03", "1990-12", "1991-01"]
 
@@ -52,7 +52,7 @@ def test_twenty_four_years_are_288_months() -> None:
 )
 def test_impossible_months_are_refused(first: str, last: str, absent: list[str], named: str) -> None:
     with raises(ConfigError, named):
-        expected_months(first, last, absent)
+        list_expected_months(first, last, absent)
 
 
 def test_files_are_found_by_month_in_any_order() -> None:

@@ -23,7 +23,7 @@ from dataprep_assets.sources.readers import blocks
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.sources.readers.contents import detect_foreign, detect_shape, is_array
 from dataprep_assets.sources.readers.input_format import ReadOptions
-from dataprep_assets.sources.readers.line_range import explain_missing_lines, line_range
+from dataprep_assets.sources.readers.line_range import explain_missing_lines, find_line_range
 from dataprep_assets.sources.readers.records import read_records
 from dataprep_assets.sources.readers.rows import count_rows, read_rows, split_rows
 from dataprep_assets_tests.messages import raises
@@ -270,7 +270,7 @@ def test_marks_of_files_that_were_appended_are_no_part_of_their_rows(tmp_path: P
     assert texts_of(path) == rows_of(path) == TEXTS * 3
     assert texts_of(wrote(tmp_path / "a.jsonl.gz", gzip.compress(marked) * 2)) == TEXTS * 2
     for row in (1, 2, len(TEXTS) + 1, 3 * len(TEXTS)):
-        found = line_range(path, row)
+        found = find_line_range(path, row)
         assert found is not None
         assert json.loads(path.read_bytes()[slice(*found)])["text"] == TEXTS[(row - 1) % len(TEXTS)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import CorruptSourceError, SourceError
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import LocalTree, source_digest
+from dataprep_assets.sources.access import LocalTree, compute_source_digest
 from dataprep_assets.stores.files import require_digest
 from dataprep_assets_tests.messages import raises
 
@@ -13,9 +13,9 @@ from dataprep_assets_tests.messages import raises
 def test_a_file_is_digested_where_it_lies_and_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"{}\n")
     access = LocalTree(tmp_path)
-    assert source_digest(access, entry("a.jsonl")) == hashlib.sha256(b"{}\n").hexdigest()
+    assert compute_source_digest(access, entry("a.jsonl")) == hashlib.sha256(b"{}\n").hexdigest()
     with raises(SourceError, "b.jsonl"):
-        source_digest(access, entry("b.jsonl"))
+        compute_source_digest(access, entry("b.jsonl"))
 
 
 def test_a_file_of_which_other_bytes_were_read_is_refused_with_what_to_do() -> None:

@@ -8,11 +8,11 @@ import pytest
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.plan.discovery import discover_dataset
-from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
+from dataprep_assets.pipelines.corpus.remarks import find_corpus_remarks
 from dataprep_assets.pipelines.corpus.source.manifest import plan_manifest
-from dataprep_assets.planning.manifest import include_predicate
+from dataprep_assets.planning.manifest import build_include_predicate
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
 from dataprep_assets_tests.samples import SAMPLE
@@ -62,7 +62,7 @@ def files_of(declared: CorpusDeclaration, root: Path) -> tuple[set[str], int]:
 
 def test_a_corpus_leaves_them_out_and_counts_them(folder: Path, tmp_path: Path) -> None:
     assert files_of(corpus(folder), tmp_path / "a") == ({*DATA}, len(HIDDEN) + 2)
-    (links, hint) = [one for one in corpus_remarks(corpus(folder)) if "excluded" in one.sentence]
+    (links, hint) = [one for one in find_corpus_remarks(corpus(folder)) if "excluded" in one.sentence]
     assert_names(links.sentence, 2, LINKS[0], LINKS[1])
     assert (hint.keys, hint.hint) == (("include",), True)
     assert f"{len(HIDDEN)} files excluded" in hint.sentence
@@ -97,7 +97,7 @@ def test_an_include_that_takes_only_such_names_says_so(folder: Path, tmp_path: P
 def test_a_blend_does_the_same(folder: Path) -> None:
     def found(path: str) -> set[str]:
         blend = pretraining(folder, blend={"datasets": [{"name": "d", "path": path}]})
-        (unit,) = blend.data_blend().units()
+        (unit,) = blend.load_data_blend().list_units()
         return {entry.relpath for entry in discover_dataset(unit, blend.sources).entries}
 
     assert found(str(folder)) == {*DATA}
@@ -107,19 +107,19 @@ def test_a_blend_does_the_same(folder: Path) -> None:
     assert found(f"{folder}/.ipynb_checkpoints") == {"part-0.jsonl"}
     assert found(f"{folder}/*/_attempt.jsonl") == {"lang=de/_attempt.jsonl"}
     blend = pretraining(folder, blend={"datasets": [{"name": "d", "path": str(folder)}]})
-    (hint,) = [one for one in blend_remarks(blend) if "begin with" in one.sentence]
+    (hint,) = [one for one in find_blend_remarks(blend) if "begin with" in one.sentence]
     assert f"{len(HIDDEN)} files excluded" in hint.sentence
 
 
 def test_a_folder_of_the_path_of_a_glob_is_no_name_that_takes_others() -> None:
-    taken = include_predicate(["_data/*.jsonl", "**/*.jsonl"])
+    taken = build_include_predicate(["_data/*.jsonl", "**/*.jsonl"])
     assert taken("_data/a.jsonl")
     assert not taken("_other/a.jsonl")
 
 
 def test_copies_are_noted_with_both_names(folder: Path) -> None:
     (folder / "copy of part-0.jsonl").write_bytes((folder / DATA[0]).read_bytes())
-    (hint,) = [one for one in corpus_remarks(corpus(folder)) if "identical to other files" in one.sentence]
+    (hint,) = [one for one in find_corpus_remarks(corpus(folder)) if "identical to other files" in one.sentence]
     assert hint.hint
     assert DATA[0] in hint.sentence
     assert "copy of" in hint.sentence

@@ -13,7 +13,7 @@ import pytest
 
 from dataprep_assets.errors import ConfigError, SourceError, TransferError
 from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.hub_cache import HubFile, cached_snapshot
+from dataprep_assets.sources.hub_cache import HubFile, find_cached_snapshot
 from dataprep_assets.stores.files import check_headroom
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.fakes.nobody import nobody_there
@@ -99,14 +99,14 @@ def test_a_branch_that_moves_meanwhile_does_not_mix_two_commits(hub: HubServer, 
     files = source.list_files(commit)
     hub.move_branch({**TREE, BIG: content("new", 2 * PART)})
     source.mirror(commit, files)
-    assert (source.snapshot_dir(commit) / BIG).read_bytes() == TREE[BIG]
-    assert cached_snapshot(source.repo_dir)[0] == commit
+    assert (source.get_snapshot_dir(commit) / BIG).read_bytes() == TREE[BIG]
+    assert find_cached_snapshot(source.repo_dir)[0] == commit
     # The next run sees the new commit and fetches only what changed.
     start = len(hub.log)
     paths = source.mirror(hub.commit, source.list_files(hub.commit))
     assert {entry.name for entry in hub.log[start:]} == {"tree", BIG}
     assert paths[-1].parent.parent.name == hub.commit
-    assert cached_snapshot(source.repo_dir) == (hub.commit, source.snapshot_dir(hub.commit))
+    assert find_cached_snapshot(source.repo_dir) == (hub.commit, source.get_snapshot_dir(hub.commit))
 
 
 @pytest.mark.parametrize("name", [BIG, SMALL])
@@ -153,7 +153,7 @@ def test_a_commit_as_the_revision_writes_no_ref(hub: HubServer, tmp_path: Path) 
     source = repo(hub, tmp_path, revision=hub.commit)
     source.mirror(source.resolve_commit(), source.list_files(hub.commit))
     assert not (source.repo_dir / "refs").exists()
-    assert cached_snapshot(source.repo_dir, hub.commit) == (hub.commit, source.snapshot_dir(hub.commit))
+    assert find_cached_snapshot(source.repo_dir, hub.commit) == (hub.commit, source.get_snapshot_dir(hub.commit))
 
 
 def whole_blobs(folder: Path) -> list[str]:
@@ -241,9 +241,9 @@ def test_no_room_is_said_before_anything_is_fetched(hub: HubServer, tmp_path: Pa
 def test_disk_needed_counts_each_absent_blob_once(hub: HubServer, tmp_path: Path) -> None:
     source = repo(hub, tmp_path)
     files = source.list_files(hub.commit)
-    assert source.disk_needed(files) == sum(map(len, set(TREE.values())))
+    assert source.compute_disk_needed(files) == sum(map(len, set(TREE.values())))
     source.mirror(hub.commit, [file for file in files if file.relpath != BIG])
-    assert source.disk_needed(files) == len(TREE[BIG])
+    assert source.compute_disk_needed(files) == len(TREE[BIG])
 
 
 @pytest.mark.parametrize("relpath", ["../../x", "/etc/x", "a//b", "a/./b", ""])

@@ -10,7 +10,7 @@ from pathlib import Path
 from dataprep_assets.errors import SourceError
 from dataprep_assets.sources.access import HubMirror
 from dataprep_assets.sources.hub import HubRepo
-from dataprep_assets.sources.hub_cache import cached_snapshot, list_cached_files
+from dataprep_assets.sources.hub_cache import find_cached_snapshot, list_cached_files
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.sources.hub_mirror import BIG, SMALL, SPACES, TREE, etag, mirror, repo
@@ -87,22 +87,22 @@ def test_cached_snapshot_follows_the_ref_and_not_the_order_of_hashes(tmp_path: P
         (tmp_path / "snapshots" / commit).mkdir(parents=True)
     (tmp_path / "refs").mkdir()
     (tmp_path / "refs" / "main").write_text(low + "\n")
-    assert cached_snapshot(tmp_path) == (low, tmp_path / "snapshots" / low)
-    assert cached_snapshot(tmp_path, high) == (high, tmp_path / "snapshots" / high)
+    assert find_cached_snapshot(tmp_path) == (low, tmp_path / "snapshots" / low)
+    assert find_cached_snapshot(tmp_path, high) == (high, tmp_path / "snapshots" / high)
 
 
 def test_a_cache_without_the_ref_says_what_it_has(tmp_path: Path) -> None:
     commit = "a" * 40
     (tmp_path / "snapshots" / commit).mkdir(parents=True)
     with raises(SourceError, "'main'", commit):
-        cached_snapshot(tmp_path)
+        find_cached_snapshot(tmp_path)
     (tmp_path / "refs").mkdir()
     (tmp_path / "refs" / "main").write_text("b" * 40)
     with raises(SourceError, "b" * 40):
-        cached_snapshot(tmp_path)
+        find_cached_snapshot(tmp_path)
     (tmp_path / "refs" / "main").write_text("not a commit")
     with raises(SourceError, 40):
-        cached_snapshot(tmp_path)
+        find_cached_snapshot(tmp_path)
 
 
 def test_cached_files_keep_their_own_names_and_their_blobs_digests(hub: HubServer, tmp_path: Path) -> None:

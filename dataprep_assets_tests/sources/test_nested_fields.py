@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.fields import find_siblings, select_fields, value_at
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
 from dataprep_assets.sources.readers.first_rows import describe_absent_field
 from dataprep_assets.sources.readers.records import AbsentColumnError, Block, read_records
@@ -134,7 +134,7 @@ def test_messages_of_a_chat_may_be_inside_an_object() -> None:
     class Row:
         messages_field = tools_field = format = None
 
-    fields = conversation_fields(options, Row())  # type: ignore[arg-type]
+    fields = get_conversation_fields(options, Row())  # type: ignore[arg-type]
     found = read_conversation({"chat": {"turns": turns, "tools": None}}, fields)
     assert isinstance(found, Conversation)
     assert [message["content"] for message in found.messages] == ["hi", "hello"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dataprep_assets.errors import MissingArtifactError
-from dataprep_assets.stores.amazon.api import s3_client, s3_client_config
+from dataprep_assets.stores.amazon.api import build_s3_client_config, create_s3_client
 from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, new_store, place_at
@@ -24,8 +24,8 @@ class Place:
         self.proxy, self.folder, self.bucket = proxy, folder, bucket
         self.patient = new_store(proxy.url, bucket, read_seconds=READ_SECONDS, copy_bytes=PART_BYTES)
         # A body that nobody takes is given up after the limit of a connect (urllib3 sets it on the socket first).
-        config = s3_client_config(connect_seconds=STALL_SECONDS, read_seconds=STALL_SECONDS)
-        client = s3_client(place_at(proxy.url), config)
+        config = build_s3_client_config(connect_seconds=STALL_SECONDS, read_seconds=STALL_SECONDS)
+        client = create_s3_client(place_at(proxy.url), config)
         # Answers that a busy machine gives after the shorter limit must not use up the attempts.
         retry = RetryPolicy(attempts=20, base_seconds=0, max_seconds=0)
         sizes = {"part_bytes": PART_BYTES, "range_bytes": PART_BYTES, "copy_bytes": PART_BYTES}

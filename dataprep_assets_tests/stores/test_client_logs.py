@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from dataprep_assets.errors import DataprepError
-from dataprep_assets.stores.amazon.api import s3_client
+from dataprep_assets.stores.amazon.api import create_s3_client
 from dataprep_assets.stores.connect import S3Address
 from dataprep_assets.stores.retry import RetryPolicy
 from dataprep_assets_tests.fakes.gcs_server import GcsServer
@@ -22,7 +22,7 @@ def test_a_request_and_a_signed_url_leave_nothing_in_the_log(caplog: pytest.LogC
     logging.getLogger("dataprep_assets.somebody").debug("nothing")
     with caplog.at_level(logging.DEBUG):
         # nobody listens at port 9 of loopback: the request is signed, and refused
-        client = s3_client(
+        client = create_s3_client(
             S3Address(
                 bucket="b",
                 endpoint_url="http://127.0.0.1:9",

@@ -10,7 +10,7 @@ import pytest
 import dataprep_assets
 from dataprep_assets import open_project
 from dataprep_assets.errors import IntegrityError, SourceError
-from dataprep_assets.integrity.commit import hold_alone, staging, write_atomically
+from dataprep_assets.integrity.commit import hold_alone, open_staging, write_atomically
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, Unit
 from dataprep_assets.pipelines.blend.declaration import SourceAccessDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import discover_dataset
@@ -35,7 +35,7 @@ def durably(folder: Path) -> None:
 
 
 def staged(folder: Path) -> None:
-    with staging(folder / "final", "0123456789abcdef") as area:
+    with open_staging(folder / "final", "0123456789abcdef") as area:
         (area / "victim").write_bytes(b"new")
 
 
@@ -46,7 +46,7 @@ def held(folder: Path) -> None:
 
 def fetched(folder: Path) -> None:
     state = SharedState(folder, "train")
-    with state.fetching(3):
+    with state.claim_download(3):
         pass
 
 

@@ -219,10 +219,10 @@ def test_a_killed_process_shows_nothing_and_the_next_download_is_whole(tmp_path:
 def test_a_partial_file_goes_unless_a_download_of_it_is_under_way(tmp_path: Path) -> None:
     target = tmp_path / "target"
     ranged.discard_partial(target)
-    ranged.partial_path(target).write_bytes(b"left by a kill" * 1000)
-    assert ranged.partial_bytes(target) >= 14_000
+    ranged.get_partial_path(target).write_bytes(b"left by a kill" * 1000)
+    assert ranged.measure_partial_bytes(target) >= 14_000
     ranged.discard_partial(target)
-    assert (os.listdir(tmp_path), ranged.partial_bytes(target)) == ([], 0)
+    assert (os.listdir(tmp_path), ranged.measure_partial_bytes(target)) == ([], 0)
     fetch(Source(), target, progress=lambda count: ranged.discard_partial(target))
     assert target.read_bytes() == CONTENT
 

@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from dataprep_assets.errors import ConfigError, DataprepError
-from dataprep_assets.stores.amazon.api import CredentialNames, s3_client
+from dataprep_assets.stores.amazon.api import CredentialNames, create_s3_client
 from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.connect import Access, S3Address, parse_place
 from dataprep_assets_tests.fakes.buckets import PART_BYTES, QUICK, new_bucket, new_client, new_store, place_at
@@ -220,7 +220,7 @@ def test_a_client_with_retries_or_checksums_of_its_own_is_refused(swift: SwiftSe
 
 def test_credentials_in_an_endpoint_are_refused_and_not_repeated() -> None:
     word = uuid.uuid4().hex
-    caught = refusal(lambda: s3_client(place_at(f"http://user:{word}@127.0.0.1:1")))
+    caught = refusal(lambda: create_s3_client(place_at(f"http://user:{word}@127.0.0.1:1")))
     assert word not in caught.text
 
 
@@ -232,7 +232,7 @@ def test_a_resource_of_dagster_aws_makes_the_client(swift: SwiftServer) -> None:
     bucket = new_bucket(swift.url)
     place = R2StorageResource(s3=resource, bucket=bucket).address()
     assert isinstance(place, S3Address)
-    assert s3_client(place).meta.region_name == "auto"
+    assert create_s3_client(place).meta.region_name == "auto"
     place().put("key", b"x")
     with raises(ConfigError, "s3_client"):
         S3Store(resource.get_client(), bucket)

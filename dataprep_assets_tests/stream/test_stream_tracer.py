@@ -14,7 +14,7 @@ import pytest
 import zstandard
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import Retraction, add_retractions, hash_id_of
+from dataprep_assets.curation.retractions import Retraction, add_retractions, hash_id_value
 from dataprep_assets.engine.trace.place import TokenRange
 from dataprep_assets.engine.trace.trace import Trace, TraceQuery, trace_documents
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError, NotFoundError
@@ -22,7 +22,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
+from dataprep_assets.pipelines.corpus.source.source_rows import build_corpus_tracer
 from dataprep_assets.pipelines.corpus.view import artifact_name
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.stream import stream_index
@@ -98,7 +98,7 @@ class Built:
     def tracer(self, corpus: CorpusDeclaration | None = None, root: Path | None = None) -> StreamTracer:
         """The tracer of it, or of a changed declaration or copy."""
         declared = corpus or self.corpus
-        return corpus_tracer(declared, LocalArtifacts(root or self.root), corpus_specs(declared))
+        return build_corpus_tracer(declared, LocalArtifacts(root or self.root), corpus_specs(declared))
 
 
 def declared(source: Path, **changes: Any) -> CorpusDeclaration:
@@ -140,7 +140,7 @@ def ids_at(root: Path, place: TokenRange, split: str) -> NDArray[Any]:
 
 def test_every_document_is_at_every_place_that_is_told(built: Built) -> None:
     tracer = built.tracer()
-    separator = bundle().token(SEPARATOR, key="separator").id
+    separator = bundle().find_token(SEPARATOR, key="separator").id
     for split, documents in built.documents.items():
         expected = [[*ids, separator] for ids in reference_ids([text for _, _, text, _ in documents])]
         total = sum(map(len, expected))
@@ -261,7 +261,7 @@ def test_a_retracted_row_is_called_so(built: Built, tmp_path: Path) -> None:
     ids = corpus.document.ids(sensitive=False)
     assert ids is not None
     add_retractions(
-        tmp_path / "retracted.jsonl", ids, [Retraction(hash=hash_id_of(one, ids), given=one) for one in named]
+        tmp_path / "retracted.jsonl", ids, [Retraction(hash=hash_id_value(one, ids), given=one) for one in named]
     )
     assert not run_pipeline(corpus, root).failed
     for file, row in rows.items():
@@ -318,7 +318,7 @@ def test_a_question_that_cannot_be_answered_is_refused(
 def test_documents_are_found_by_their_text_where_no_id_is_declared(built: Built, tmp_path: Path) -> None:
     corpus = declared(built.source, document={"separator": SEPARATOR}, views=[])
     run_pipeline(corpus, tmp_path)
-    tracer = corpus_tracer(corpus, LocalArtifacts(tmp_path), corpus_specs(corpus))
+    tracer = build_corpus_tracer(corpus, LocalArtifacts(tmp_path), corpus_specs(corpus))
     for content in (text(3), text(22), ""):
         wanted = {f"{f}:{r}" for every in built.documents.values() for f, r, t, _ in every if t == content}
         assert {one.source for one in trace_documents(tracer, text=content)} == wanted
@@ -340,15 +340,15 @@ def test_sensitive_documents_are_found_under_their_key_and_not_shown(
     corpus = keyed.model_copy(update={"document": keyed.document.model_copy(update={"id_key": None})})
     run_pipeline(keyed, tmp_path)
     store = LocalArtifacts(tmp_path)
-    (found,) = trace_documents(corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-301")
+    (found,) = trace_documents(build_corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-301")
     assert found.source == "train/c10/g.parquet:2"
     assert found.text is None
     assert "text" not in found.to_json()
     with raises(ConfigError, "`document.id_key`"):
-        trace_documents(corpus_tracer(corpus, store, corpus_specs(corpus)), id="doc-300")
+        trace_documents(build_corpus_tracer(corpus, store, corpus_specs(corpus)), id="doc-300")
     monkeypatch.setenv("TRACED_KEY", "another key of thirty-two chars.")
     with raises(IntegrityError, "`document`"):
-        trace_documents(corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-300")
+        trace_documents(build_corpus_tracer(keyed, store, corpus_specs(keyed)), id="doc-300")
 
 
 def test_what_was_made_of_other_shards_is_not_traced_and_said(built: Built, tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_what_was_made_of_other_shards_is_not_traced_and_said(built: Built, tmp_
     root = tmp_path / "root"
     run_pipeline(built.corpus, root)
     run_pipeline(other.model_copy(update={"views": ()}), root)  # the views stay behind
-    tracer = corpus_tracer(other, LocalArtifacts(root), corpus_specs(other))
+    tracer = build_corpus_tracer(other, LocalArtifacts(root), corpus_specs(other))
     (found,) = trace_documents(tracer, document=5, split="train")
     assert found.text == built.documents["train"][5][2]
     assert [place.artifact.split("/")[1] for place in found.places] == ["token_bins", "combined_bins"]
@@ -398,7 +398,7 @@ def test_a_bucket_gives_the_same_answers_and_token_files_are_not_downloaded(
     monkeypatch.setattr(stream_index, "_BLOCK", 16)
     place = servers.new("gcs")
     run_pipeline(built.corpus, BucketArtifacts(tmp_path / "build", place, place.url, 1 << 30), 1)
-    tracer = corpus_tracer(
+    tracer = build_corpus_tracer(
         built.corpus,
         BucketArtifacts(tmp_path / "fresh", place, place.url, 1 << 30),
         corpus_specs(built.corpus),

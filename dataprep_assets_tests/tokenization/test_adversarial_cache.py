@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataprep_assets.tokenization.certificate import adversarial_comparison, compare
+from dataprep_assets.tokenization.certificate import compare, compare_on_adversarial_set
 from dataprep_assets.tokenization.engines import EncodedTexts, Engine, FastokensEngine, ReferenceEngine
 from dataprep_assets_tests.tokenization.chat.tokenizers import chat_bundle
 
@@ -31,18 +31,18 @@ def test_it_is_made_once_and_again_for_another_engine_or_a_damaged_file(
     made = engine.documents
     assert made > 1000
     for _ in range(2):
-        assert adversarial_comparison(bundle, "text", engine, reference) == expected
+        assert compare_on_adversarial_set(bundle, "text", engine, reference) == expected
     assert engine.documents == 2 * made, "once by the comparison above, once by the first of these"
     (file,) = (tmp_path / "dataprep-assets" / "adversarial").iterdir()
     whole = file.read_bytes()
     for damaged in (whole[:-5], b'{"compared": {"ascii": -1}, "differing": {}}'):
         file.write_bytes(damaged)
         before = engine.documents
-        assert adversarial_comparison(bundle, "text", engine, reference) == expected
+        assert compare_on_adversarial_set(bundle, "text", engine, reference) == expected
         assert engine.documents == before + made, damaged
         assert file.read_bytes() == whole
     newer = Watched(FastokensEngine(bundle, "text"), version="99")
-    adversarial_comparison(bundle, "text", newer, reference)
+    compare_on_adversarial_set(bundle, "text", newer, reference)
     assert newer.documents == made
     assert len(list(file.parent.iterdir())) == 2
 
@@ -55,4 +55,4 @@ def test_a_home_that_cannot_be_written_or_found_is_no_error(
     (tmp_path / "file").write_text("in the way")
     bundle = chat_bundle()
     engine, reference = FastokensEngine(bundle, "text"), ReferenceEngine(bundle, "text")
-    assert adversarial_comparison(bundle, "text", engine, reference).compared["ascii"] > 100
+    assert compare_on_adversarial_set(bundle, "text", engine, reference).compared["ascii"] > 100

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.stores.files import digest_value, sha256_file
-from dataprep_assets.tokenization.bundle import TokenizerBundle, reference_tokenizer
+from dataprep_assets.tokenization.bundle import TokenizerBundle, load_reference_tokenizer
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.transformers import encoded, tokenizer_facts
@@ -64,15 +64,15 @@ def test_ids_and_vocabulary_size_are_the_librarys(tmp_path: Path, change: Callab
     vocabulary = library.get_vocab(with_added_tokens=True)
     assert bundle.vocab_size == max(len(vocabulary), max(vocabulary.values()) + 1)
     for content, number in vocabulary.items():
-        assert bundle.token(content, key="separator").id == number
+        assert bundle.find_token(content, key="separator").id == number
     with raises(TokenizerError, "<|absent|>", "separator"):
-        bundle.token("<|absent|>", key="separator")
+        bundle.find_token("<|absent|>", key="separator")
 
 
 def test_tokenizers_of_equal_files_are_loaded_once_and_read_literals_each_in_its_way(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", _TEXTS, size=262)
     one, other = TokenizerBundle.load(folder), TokenizerBundle.load(folder, name="other")
-    assert reference_tokenizer(one, "text") is reference_tokenizer(other, "text")
+    assert load_reference_tokenizer(one, "text") is load_reference_tokenizer(other, "text")
     literal = SEPARATORS[0]
     text, match = ReferenceEngine(one, "text"), ReferenceEngine(one, "match")
     assert len(match.encode([literal])[0]) == 1
@@ -93,7 +93,7 @@ def test_a_configuration_that_is_none_is_refused_and_a_token_in_it_that_is_none_
         TokenizerBundle.load(folder)
     config.write_text('{"eos_token": ["x"], "pad_token": {"content": 5}, "unk_token": {"content": "u"}}')
     bundle = TokenizerBundle.load(folder)
-    assert [bundle.configured(f"{name}_token") for name in ("eos", "pad", "unk", "bos")] == [None, None, "u", None]
+    assert [bundle.find_configured(f"{name}_token") for name in ("eos", "pad", "unk", "bos")] == [None, None, "u", None]
 
 
 def test_merges_are_given_to_engines_as_texts_and_make_the_same_tokenizer(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_name_like_that_of_a_chat_token_ends_documents_where_it_is_the_only_sp
     (folder / "tokenizer_config.json").unlink(missing_ok=True)
     bundle = TokenizerBundle.load(folder)
     with raises(TokenizerError, "`document.separator`", "<|end|>"):
-        bundle.separator("auto", "text")
+        bundle.choose_separator("auto", "text")
     assert not bundle.ends_chat_turn("<|end|>")
     definition["added_tokens"].append(_token("<|user|>", following + 1))
     (folder / "tokenizer.json").write_text(json.dumps(definition))
@@ -157,12 +157,12 @@ def test_auto_offers_no_ordinary_word_as_the_end_of_a_document(tmp_path: Path) -
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
     with raises(TokenizerError, "<|im_end|>") as caught:
-        TokenizerBundle.load(folder).separator("auto", "text")
+        TokenizerBundle.load(folder).choose_separator("auto", "text")
     assert "</s>" not in str(caught.value)
     definition["added_tokens"].append(_token("</s>", following + 2))
     (folder / "tokenizer.json").write_text(json.dumps(definition))
     with raises(TokenizerError, "</s>"):
-        TokenizerBundle.load(folder).separator("auto", "text")
+        TokenizerBundle.load(folder).choose_separator("auto", "text")
 
 
 def _configured(folder: Path, decoder: Any) -> TokenizerBundle:

@@ -16,10 +16,10 @@ from dataprep_assets.tokenization.certificate import (
     LONG_DOCUMENT,
     Certificate,
     CertifiedEncoder,
-    adversarial_documents,
     certify,
-    document_class,
+    classify_document,
     find_disagreements,
+    generate_adversarial_documents,
     refuse_engine,
 )
 from dataprep_assets.tokenization.engines import (
@@ -126,7 +126,7 @@ def test_one_wrong_ascii_document_refuses_the_engine() -> None:
 
 
 def test_the_adversarial_set_goes_beyond_lengths_at_which_engines_change_their_ways() -> None:
-    texts = list(adversarial_documents())
+    texts = list(generate_adversarial_documents())
     assert max(map(len, texts)) > LONG_DOCUMENT
     repeated = {text[0]: text for text in texts if len(text) > 1 << 16 and len(set(text)) == 1}
     assert repeated.keys() == {"a", " ", "\n", "中"}
@@ -222,14 +222,14 @@ MIXED = [
 )
 def test_refused_classes_go_to_the_reference_and_the_ids_are_the_references(refused: tuple[str, ...]) -> None:
     literals = bundle().special_literals
-    assert {document_class(text, literals) for text in MIXED} == set(CLASSES)
-    wrong = PatchedEngine(lambda text, ids: ids + 1 if document_class(text, literals) in refused else ids)
+    assert {classify_document(text, literals) for text in MIXED} == set(CLASSES)
+    wrong = PatchedEngine(lambda text, ids: ids + 1 if classify_document(text, literals) in refused else ids)
     encoder = CertifiedEncoder(bundle(), "text", replace(certificate(), refused=refused), lambda *_: wrong)
     expected = ReferenceEngine(bundle(), "text").encode(MIXED)
     ids, offsets = encoder.encode(MIXED)
     assert np.array_equal(ids, expected[0])
     assert np.array_equal(offsets, expected[1])
-    assert encoder.reference_documents == sum(document_class(text, literals) in refused for text in MIXED)
+    assert encoder.reference_documents == sum(classify_document(text, literals) in refused for text in MIXED)
 
 
 def test_a_batch_of_refused_documents_alone_and_an_empty_batch_are_encoded() -> None:

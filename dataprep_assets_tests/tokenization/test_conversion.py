@@ -92,11 +92,11 @@ def test_words_have_the_ids_of_transformers_own_tokenizer(tmp_path: Path) -> Non
 def test_a_conversion_is_made_once_for_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_tekken(tmp_path / "t")
     (folder / "chat_template.jinja").write_text("{{ 1 }}")
-    first = conversion.converted_folder(folder)
+    first = conversion.convert_folder(folder)
     assert first is not None
     assert (first / "chat_template.jinja").read_text() == "{{ 1 }}"
     monkeypatch.setattr(conversion, "_convert", lambda *_: pytest.fail("converted again"))
-    assert conversion.converted_folder(Path(shutil.copytree(folder, tmp_path / "copy"))) == first
+    assert conversion.convert_folder(Path(shutil.copytree(folder, tmp_path / "copy"))) == first
     record = read_conversion(first)
     assert record is not None
     assert record["form"] == "tekken"
@@ -106,10 +106,10 @@ def test_added_tokens_keep_their_ids_and_gaps_have_placeholders(tmp_path: Path) 
     folder = FORMS["tiktoken"](tmp_path / "t")
     bundle = load_declared_tokenizer(TokenizerDeclaration(path=folder))
     decoder = json.loads((folder / "tokenizer_config.json").read_bytes())["added_tokens_decoder"]
-    assert {number: bundle.token(token["content"], key="k").id for number, token in decoder.items()} == {
+    assert {number: bundle.find_token(token["content"], key="k").id for number, token in decoder.items()} == {
         number: int(number) for number in decoder
     }
-    assert bundle.configured("eos_token") == "<|endoftext|>"
+    assert bundle.find_configured("eos_token") == "<|endoftext|>"
 
 
 def test_other_ids_than_the_original_s_are_refused(tmp_path: Path) -> None:
@@ -126,4 +126,4 @@ def test_a_file_that_transformers_cannot_read_is_refused_with_its_reason(tmp_pat
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "tokenizer.model").write_bytes(b"\n\x00no model")
     with raises(TokenizerError, "tokenizer.model", "transformers"):
-        conversion.converted_folder(tmp_path / "t")
+        conversion.convert_folder(tmp_path / "t")

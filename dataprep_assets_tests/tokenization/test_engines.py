@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.artifact.recipe import RecipeInputs
 from dataprep_assets.errors import TokenizerError
-from dataprep_assets.pipelines.notes.notes_plan import notes_plan
+from dataprep_assets.pipelines.notes.notes_plan import build_notes_plan
 from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.engine_certificate import CertificateFacts, certify_engine
 from dataprep_assets.tokenization import engines
@@ -21,9 +21,9 @@ from dataprep_assets.tokenization.engines import (
     EncodedTexts,
     FastokensEngine,
     ReferenceEngine,
-    installed_version,
+    find_installed_version,
 )
-from dataprep_assets.tokenization.reference import VERSIONS, installed_tables, reference_tables
+from dataprep_assets.tokenization.reference import VERSIONS, detect_tables, find_reference_tables
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.sft import conversations
 from dataprep_assets_tests.pipelines.corpus.shards import SEPARATOR, bundle, certificate, stream_plan
@@ -90,7 +90,7 @@ def _ends(directory: Path, digest: str, engine: str) -> str | None:
 @pytest.mark.parametrize(
     ("where", "name", "replaced", "reason"),
     [
-        (engines, "installed_version", _absent, "fastokens is not installed. Run: pip install fastokens"),
+        (engines, "find_installed_version", _absent, "fastokens is not installed. Run: pip install fastokens"),
         (FastokensEngine, "_load", staticmethod(_refuse), "this engine cannot load it: the model is no BPE"),
         (engines, "_find_refusal", _ends, "tokenizer.json: fastokens crashes its process"),
     ],
@@ -115,7 +115,7 @@ def test_the_reference_encodes_where_it_is_declared() -> None:
     told = CertificateFacts.from_certificate(
         certify_engine(bundle(), declared(engine="tokenizers"), "text", lambda: TEXTS)
     ).description
-    assert told == f"tokenizers {installed_version('tokenizers')} (the declaration asks for the reference engine)"
+    assert told == f"tokenizers {find_installed_version('tokenizers')} (the declaration asks for the reference engine)"
 
 
 @pytest.mark.parametrize("engine", ["auto", "gigatoken"])
@@ -140,7 +140,7 @@ def test_the_references_tables_are_a_part_of_the_key_once_they_are_others_and_ar
     plan, after = stream_plan(), replace(stream_plan(), certificate=newer.to_json())
     assert after.key_parts() == plan.key_parts() | {"reference": newer.reference_tables}
     before = RecipeInputs(settings={"reference": {"normalization": "Unicode 9.0", "letters": "Unicode 16.0"}})
-    change = before.change(RecipeInputs(settings={"reference": dict(newer.reference_tables)}))
+    change = before.describe_change(RecipeInputs(settings={"reference": dict(newer.reference_tables)}))
     assert change is not None
     assert change.reason == (
         "reference.normalization was Unicode 9.0, now Unicode 17.0 (different ids for texts with combining marks "
@@ -154,17 +154,19 @@ def test_the_references_tables_are_a_part_of_the_key_of_chats_and_notes_too() ->
     chats = replace(chat, certificate=chat.certificate | newer).key_parts()
     assert chats == chat.key_parts() | {"reference": newer["reference_tables"]}
     certificates = (certificate(), replace(certificate(), reference_tables=newer["reference_tables"]))
-    before, after = (notes_plan(notes_declaration(), one).settings for one in certificates)
+    before, after = (build_notes_plan(notes_declaration(), one).settings for one in certificates)
     assert after == before | {"reference": newer["reference_tables"]}
 
 
 def test_tables_are_those_that_the_tokenizer_uses() -> None:
-    known = installed_tables()
+    known = detect_tables()
     split = {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "\\p{L}+"}}]}
-    assert reference_tables({"type": "NFC"}, split) == known
-    assert reference_tables(None, split) == {"letters": known["letters"]}
-    assert reference_tables({"type": "Sequence", "normalizers": [{"type": "NFKC"}]}, None).keys() == {"normalization"}
-    assert reference_tables({"type": "Replace"}, {"type": "Metaspace"}) == {}
+    assert find_reference_tables({"type": "NFC"}, split) == known
+    assert find_reference_tables(None, split) == {"letters": known["letters"]}
+    assert find_reference_tables({"type": "Sequence", "normalizers": [{"type": "NFKC"}]}, None).keys() == {
+        "normalization"
+    }
+    assert find_reference_tables({"type": "Replace"}, {"type": "Metaspace"}) == {}
     assert bundle().reference_tables == known
 
 
@@ -180,7 +182,7 @@ bundle = TokenizerBundle.load(Path(sys.argv[1]))
 texts = json.loads(sys.argv[2])
 found = [[part.tolist() for part in ReferenceEngine(bundle, mode).encode(texts)] for mode in ("text", "match")]
 ids = found[0][0]
-print(json.dumps([reference.library_version(), reference.installed_tables(), bundle.vocab_size, bundle.decode(ids),
+print(json.dumps([reference.read_library_version(), reference.detect_tables(), bundle.vocab_size, bundle.decode(ids),
 found])) """
 
 

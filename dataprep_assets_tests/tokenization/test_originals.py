@@ -57,7 +57,7 @@ def test_a_model_of_sentencepiece_is_told_from_a_tiktoken_file_of_that_name(tmp_
 
 def test_a_folder_without_a_tokenizer_has_none(tmp_path: Path) -> None:
     assert find_original(tmp_path) is None
-    assert conversion.converted_folder(tmp_path) is None
+    assert conversion.convert_folder(tmp_path) is None
 
 
 def test_the_encoders_of_byte_pairs_give_the_ids_of_one_tokenizer(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_missing_extra_is_named_with_its_command(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(originals, "_is_installed", lambda name: name != library)
     with raises(TokenizerError, library, "pip install 'dataprep-assets[transformers]'"):
-        conversion.converted_folder(write(tmp_path / "t"))
+        conversion.convert_folder(write(tmp_path / "t"))
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

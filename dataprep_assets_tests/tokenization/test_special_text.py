@@ -77,10 +77,10 @@ def test_the_fast_engine_agrees_on_texts_with_special_tokens(tmp_path: Path, fam
 def test_the_name_of_a_byte_in_a_text_is_not_that_byte(tmp_path: Path) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, "unigram_bytes"))
     reference = ReferenceEngine(bundle, "text")
-    named = bundle.token("<0x0A>", key="separator").id
+    named = bundle.find_token("<0x0A>", key="separator").id
     assert named not in reference.encode(["a line <0x0A> of a table <0x0A>"])[0]
     # the bytes of what has no token of its own are still found
-    assert bundle.token("<0xE2>", key="separator").id in reference.encode(["☃"])[0]
+    assert bundle.find_token("<0xE2>", key="separator").id in reference.encode(["☃"])[0]
 
 
 def test_a_tokenizer_whose_special_token_is_a_character_is_refused_by_name(tmp_path: Path) -> None:
@@ -100,19 +100,19 @@ def test_a_separator_that_texts_may_become_is_refused(tmp_path: Path) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, "unigram"))
     # an entry of the vocabulary, an added token that is not special, and what stands for all that is unknown
     for content, reading in (("a", "text"), ("<think>", "text"), ("<unk>", "text"), ("<unk>", "match")):
-        for find in (bundle.separator, bundle.bos):
+        for find in (bundle.choose_separator, bundle.choose_bos):
             with raises(
-                TokenizerError, f"document.{'separator' if find == bundle.separator else 'bos'}", f"'{content}'"
+                TokenizerError, f"document.{'separator' if find == bundle.choose_separator else 'bos'}", f"'{content}'"
             ):
                 find(content, reading)
-    assert bundle.separator("a", "match").content == "a"
-    assert bundle.separator("auto", "text").content == "</s>"
+    assert bundle.choose_separator("a", "match").content == "a"
+    assert bundle.choose_separator("auto", "text").content == "</s>"
     # of an entry that no merge makes no text can be
     folder = save(tmp_path / "bytes", "bytes")
     value = json.loads((folder / "tokenizer.json").read_bytes())
     value["added_tokens"] = [one for one in value["added_tokens"] if one["content"] != "[SEP]"]
     (folder / "tokenizer.json").write_text(json.dumps(value))
-    assert TokenizerBundle.load(folder).separator("[SEP]", "text").content == "[SEP]"
+    assert TokenizerBundle.load(folder).choose_separator("[SEP]", "text").content == "[SEP]"
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama3"])

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from dataprep_assets.tokenization.certificate import adversarial_documents
+from dataprep_assets.tokenization.certificate import generate_adversarial_documents
 from dataprep_assets.tokenization.reference import SETTING, VERSIONS, UnicodeVersion, describe_affected_texts
 
 PYTHON = float(unicodedata.unidata_version.rpartition(".")[0])
@@ -26,7 +26,7 @@ def test_versions_are_in_order_and_share_no_character() -> None:
 
 
 def test_the_adversarial_set_has_characters_of_every_version() -> None:
-    together = set("".join(text for text in adversarial_documents() if len(text) < 1000))
+    together = set("".join(text for text in generate_adversarial_documents() if len(text) < 1000))
     for one in VERSIONS:
         assert {*one.sample, *one.marks, *(a for a, _ in one.compositions)} <= together
 

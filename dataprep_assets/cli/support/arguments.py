@@ -24,7 +24,7 @@ def print_error_line(line: str) -> None:
     print_lines([line], sys.stderr if Options.quiet else sys.stdout)
 
 
-def dataset_names(incomplete: str) -> list[str]:
+def complete_dataset_names(incomplete: str) -> list[str]:
     """Return the names of declared datasets that start with `incomplete`, for shell completion."""
     from dataprep_assets.cli.support.project import list_dataset_names
 
@@ -32,18 +32,23 @@ def dataset_names(incomplete: str) -> list[str]:
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the dataset (its `dataset:` key).", autocompletion=dataset_names)
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of the dataset (its `dataset:` key).", autocompletion=complete_dataset_names
+    ),
 ]
 Names = Annotated[
     list[str],
     typer.Argument(
-        metavar="NAME...", help="Names of the datasets (their `dataset:` keys).", autocompletion=dataset_names
+        metavar="NAME...", help="Names of the datasets (their `dataset:` keys).", autocompletion=complete_dataset_names
     ),
 ]
 NamesOrAll = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[NAME...]", help="Names of the datasets (their `dataset:` keys).", autocompletion=dataset_names
+        metavar="[NAME...]",
+        help="Names of the datasets (their `dataset:` keys).",
+        autocompletion=complete_dataset_names,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON Lines instead of text.")]

@@ -4,7 +4,7 @@ Datasets other than `sample_corpus` are placeholders for your own: `my_schedule`
 has months.
 """
 
-_EXAMPLES = {
+EXAMPLES = {
     "init": ("dataprep init my-data", "dataprep init my-data --deploy compose"),
     "list": ("dataprep list", "dataprep list sample_corpus --json"),
     "show": ("dataprep show sample_corpus", "dataprep show sample_corpus --json"),
@@ -63,13 +63,3 @@ _EXAMPLES = {
     ),
 }
 """Command → its example lines, most useful first."""
-
-
-def list_examples(command: str) -> tuple[str, ...]:
-    """Return the examples of a command."""
-    return _EXAMPLES[command]
-
-
-def format_examples(command: str) -> str:
-    """Return the epilog of a command's help, which is printed line by line."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in list_examples(command))

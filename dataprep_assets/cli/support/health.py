@@ -43,12 +43,12 @@ class Health:
         except (OSError, HTTPException, ValueError):
             return None
         unloaded = [
-            f"the code location {entry['name']} cannot be loaded: {_first_line(entry['locationOrLoadError'])}"
+            f"the code location {entry['name']} cannot be loaded: {_extract_first_line(entry['locationOrLoadError'])}"
             for entry in entries
             if entry["locationOrLoadError"]["__typename"] == "PythonError"
         ]
         daemons = data["instance"]["daemonHealth"]["allDaemonStatuses"]
-        return [*unloaded, *self._left_out, *self._daemon_problems(daemons)]
+        return [*unloaded, *self._left_out, *self._find_daemon_problems(daemons)]
 
     def _find_left_out(self) -> list[str]:
         """Return a sentence per dataset that the code location cannot load (`code_location.merge_definitions`)."""
@@ -56,11 +56,11 @@ class Health:
         groups = sorted(node["groupName"] for node in nodes if node["assetKey"]["path"][1:] == ["cannot_be_loaded"])
         return [f"{group}: the declaration cannot be loaded. Run `dataprep check {group}`" for group in groups]
 
-    def _daemon_problems(self, statuses: list[dict[str, Any]]) -> list[str]:
+    def _find_daemon_problems(self, statuses: list[dict[str, Any]]) -> list[str]:
         """Return a sentence per daemon that reports errors or has lost its heartbeat."""
         was_healthy_before = set(self._was_healthy)
         self._was_healthy |= {status["daemonType"] for status in statuses if status["healthy"]}
-        # error messages are left out, because a sensor's message may quote a row
+        # Error messages are left out, because a sensor's message may quote a row.
         return [
             f"the daemon {status['daemonType']} "
             + ("reports errors" if status["lastHeartbeatErrors"] else "does not respond")
@@ -73,7 +73,7 @@ class Health:
         """Return the data of a GraphQL query; raise OSError, HTTPException or ValueError if there are none."""
         connection = HTTPConnection(self._host, self._port, timeout=_SECONDS)
         try:
-            # the webserver's guard accepts the host `localhost` at every address
+            # The webserver's guard accepts the host `localhost` at every address.
             headers = {"Content-Type": "application/json", "Host": "localhost"}
             connection.request("POST", "/graphql", json.dumps({"query": query}), headers)
             response = connection.getresponse()
@@ -86,5 +86,5 @@ class Health:
         return value["data"]
 
 
-def _first_line(error: dict[str, str]) -> str:
+def _extract_first_line(error: dict[str, str]) -> str:
     return next(iter(error["message"].strip().splitlines()), "")[:300]

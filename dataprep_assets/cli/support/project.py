@@ -39,7 +39,7 @@ def use_project(folder: Path) -> None:
     current_project.cache_clear()
 
 
-# folders given as `--project`; the last one applies
+# Folders passed as `--project`; the last one applies.
 _chosen: list[str] = []
 
 
@@ -62,9 +62,9 @@ def list_components() -> dict[str, str]:
 
 def list_kinds() -> dict[str, str | None]:
     """Return each declared dataset's name with `sample` or `example` if it is shipped, None if it is the user's own."""
-    from dataprep_assets.project import shipped_kind
+    from dataprep_assets.project import find_shipped_kind
 
-    return {name: shipped_kind(path.parent) for name, path in _find_files().items()}
+    return {name: find_shipped_kind(path.parent) for name, path in _find_files().items()}
 
 
 def _find_files() -> dict[str, Path]:
@@ -79,14 +79,14 @@ def open_storage() -> "Storage":
     return current_project().storage
 
 
-def work_folder() -> Path:
+def find_work_folder() -> Path:
     """Return the folder for commands' temporary state: DATAPREP_CACHE, else a project folder, else the user's cache."""
     from dataprep_assets.integrity.storage import choose_cache
 
     try:
         return choose_cache(current_project().root)[0]
     except ConfigError:
-        # a project that is named explicitly must be valid; otherwise commands such as `sync` need no project
+        # A project that is named explicitly must be valid; otherwise commands such as `sync` need no project.
         if os.environ.get(VARIABLE) or _chosen:
             raise
         user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dataprep-assets"
@@ -94,7 +94,7 @@ def work_folder() -> Path:
 
 
 def open_store(url: str | None, profile: str | None = None) -> "StoreAddress":
-    """Return the store at a URL or in a folder, or the environment's storage for None."""
+    """Return the store at a URL or in a folder; None returns the storage that the environment configures."""
     from dataprep_assets.stores.connect import parse_place
 
     return (
@@ -102,7 +102,7 @@ def open_store(url: str | None, profile: str | None = None) -> "StoreAddress":
     )  # a URL needs no project
 
 
-def dataset_folder(name: str) -> Path:
+def find_dataset_folder(name: str) -> Path:
     """Return the folder of a dataset's defs.yaml, or its default folder if the dataset is not declared."""
     path = load_declarations().files.get(name)
     return load_declarations().folder / name if path is None else path.parent
@@ -141,25 +141,25 @@ def apply_privacy(component: "Dataset") -> "Dataset":
 
 
 class _Command:
-    """State of a command: private files and withheld texts, once it has loaded a sensitive dataset."""
+    """Privacy of a command: once it loads a sensitive dataset, its files are private and its texts are withheld."""
 
     def __init__(self) -> None:
         self.closed, self.privacy = ExitStack(), OPEN
 
     def take(self, declaration: "DatasetDeclaration") -> None:
         self.closed.enter_context(private_files(declaration.sensitive))
-        # covers all loaded datasets, because an error or log line may be about any of them
+        # Keep the strictest privacy of all loaded datasets, because an error or log line may be about any of them.
         if declaration.sensitive:
             self.privacy = self.privacy.choose_stricter(load_privacy(declaration, declaration.store(open_storage())))
 
 
-# the running command is last; empty if functions are called outside of a command
+# Stack of running commands, the current one last; empty if functions are called outside of a command.
 _running: list[_Command] = []
 
 
 @contextmanager
 def scope_privacy() -> Iterator[None]:
-    """Apply the privacy of the loaded datasets until this context ends (`apply_privacy`, `current_privacy`).
+    """Apply the privacy of the loaded datasets until this context ends (`apply_privacy`, `get_privacy`).
 
     Once a sensitive dataset is loaded, written files are private and its texts are withheld. The project chosen inside
     is reset at the end.
@@ -175,7 +175,7 @@ def scope_privacy() -> Iterator[None]:
             current_project.cache_clear()
 
 
-def current_privacy() -> Privacy:
+def get_privacy() -> Privacy:
     """Return which details of the datasets loaded by this command may be shown."""
     return _running[-1].privacy if _running else OPEN
 
@@ -184,7 +184,7 @@ def print_unless_private(lines: Iterable[str], topic: str) -> None:
     """Print lines; for a sensitive dataset withhold them, and print that there are lines about `topic`."""
     lines = list(lines)
     if lines:
-        print_lines(current_privacy().public_text("\n".join(lines), topic).splitlines())
+        print_lines(get_privacy().public_text("\n".join(lines), topic).splitlines())
 
 
 def find_datasets_naming(dataset: str) -> "list[Dataset]":
@@ -228,7 +228,7 @@ def _load_all(names: Iterable[str]) -> "list[Dataset]":
     return [apply_privacy(component) for component in current_project().load_all(names)]
 
 
-def browser_command() -> str:
+def format_browser_command() -> str:
     """Return the shell command that opens the project in the browser, to be run from the working directory."""
     root = current_project().root
     makefile = root / "Makefile"
@@ -244,4 +244,4 @@ def browser_command() -> str:
 
 def describe_browser_command() -> str:
     """Return a line with the command that shows the result in the browser."""
-    return f"to see it in the browser: run `{browser_command()}`, then open http://127.0.0.1:3000"
+    return f"to see it in the browser: run `{format_browser_command()}`, then open http://127.0.0.1:3000"

@@ -13,7 +13,7 @@ from dataprep_assets.planning.cost import format_bytes, format_seconds
 from dataprep_assets.screen import read_width
 from dataprep_assets.table import align_rows, fit_columns
 
-MOST = 20
+MAX_LISTED = 20
 """Maximum number of causes and of changes to list."""
 _HEAD = ("  artifact", "count", "partitions", "source", "tokens", "time", "")
 _PARTITIONS, _SOURCE, _TOKENS = 2, 3, 4
@@ -23,7 +23,7 @@ _NUMBERS = frozenset((1, 3, 4, 5))
 
 @dataclass
 class _Cause:
-    """A cause of a rebuild, as lines, and the artifacts that a run builds because of it."""
+    """Cause of a rebuild, described in lines, and the artifacts that a run builds because of it."""
 
     lines: list[str] = field(default_factory=list)
     works: list[PlannedBuild] = field(default_factory=list)
@@ -49,7 +49,7 @@ def _group_causes(works: Iterable[PlannedBuild], privacy: Privacy) -> list[_Caus
     """Group artifacts by their causes, in build order; each line belongs to one group."""
     groups: list[_Cause] = []
     of_line: dict[str, _Cause] = {}
-    # thousands of shards may share the same thousand new files as causes
+    # Thousands of shards may share the same thousand new files as causes.
     of_causes: dict[tuple[tuple[str, ...], str], _Cause] = {}
     for work in works:
         key = (work.stale.causes, work.stale.kind)
@@ -67,7 +67,7 @@ def _group_causes(works: Iterable[PlannedBuild], privacy: Privacy) -> list[_Caus
 
 def _count_listed(count: int) -> int:
     """Return how many of `count` items to list; omitting only one or two would not shorten the list."""
-    return MOST if count > MOST + 2 else count
+    return MAX_LISTED if count > MAX_LISTED + 2 else count
 
 
 def _list_changes(lines: Sequence[str]) -> Iterator[str]:
@@ -116,8 +116,8 @@ def rebuild_lines(rebuild: Rebuild, privacy: Privacy) -> Iterator[str]:
     if rebuild.losses:
         yield from _format_losses(rebuild.losses, privacy)
         yield ""
-    # printed only if nothing is built, because a build reruns these checks anyway
-    yield from () if rebuild.works else _checks_due(rebuild.due)
+    # Print due checks only if nothing is built, because a build reruns these checks anyway.
+    yield from () if rebuild.works else _list_due_checks(rebuild.due)
     if not privacy.closed and rebuild.works:
         yield from _format_sums(rebuild)
     for published in rebuild.published:
@@ -133,7 +133,7 @@ def _format_losses(losses: Sequence[LossChange], privacy: Privacy) -> Iterator[s
     yield from align_rows(rows, right={2, 3})
 
 
-def _checks_due(due_decisions: Sequence[Decision]) -> Iterator[str]:
+def _list_due_checks(due_decisions: Sequence[Decision]) -> Iterator[str]:
     """Yield a line per artifact and reason for which checks are due."""
     groups: dict[tuple[str, str], list[Decision]] = {}
     for decision in due_decisions:

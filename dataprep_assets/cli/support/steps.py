@@ -51,7 +51,7 @@ class Steps(BuildListener):
             f"{spec.path[-1]:<{self._width}}",
             _count_built(spec, partitions, result),
             f"{time.monotonic() - self._started:,.1f} s",
-            # the end of the run names the checks with their reasons
+            # The end of the run names the checks with their reasons.
             *(["warning" if len(result.warned) == 1 else "warnings"] if result.warned else []),
         ]
         print_line(f"{'!' if result.warned else '✓'} {'  '.join(parts)}", "yellow" if result.warned else "green")
@@ -59,11 +59,11 @@ class Steps(BuildListener):
     def failed(self, spec: ArtifactSpec, reason: str) -> None:
         clear_step()
         self.failed_specs.add(spec)
-        # the reason is printed at the end of the run, because here it would scroll away
+        # The reason is printed at the end of the run, because here it would scroll away.
         print_line(f"✗ {spec.path[-1]:<{self._width}}  failed  {time.monotonic() - self._started:,.1f} s", "red")
 
     def report_line(self, sentence: str) -> None:
-        # artifacts with the same input have the same warnings
+        # Artifacts with the same input have the same warnings.
         if sentence in self._reported:
             return
         self._reported.add(sentence)

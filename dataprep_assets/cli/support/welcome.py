@@ -9,44 +9,46 @@ from pathlib import Path
 import dataprep_assets
 from dataprep_assets.cli.support import project
 from dataprep_assets.errors import ConfigError, count_of
-from dataprep_assets.project_template import scaffold_command
+from dataprep_assets.project_template import format_scaffold_command
 
 DOCS = Path(dataprep_assets.__file__).parent / "docs" / "README.md"
 """First page of the documentation, which is part of the wheel."""
 
 
-def welcome_lines() -> Iterator[str]:
-    """Yield the lines to print."""
+def format_welcome() -> Iterator[str]:
+    """Yield the lines about the declared datasets and the next commands."""
     yield "dataprep turns text and conversations into token files for your trainer."
     yield ""
     try:
         root, components = project.current_project().root, project.list_components()
     except ConfigError as error:
         yield str(error)
-        yield from _next_commands([("dataprep init my-data", "create a project with a sample that builds offline")])
+        yield from _list_next_commands(
+            [("dataprep init my-data", "create a project with a sample that builds offline")]
+        )
         return
     yield f"{root}: {count_of(len(components), 'dataset')}"
     width = max(map(len, components), default=0)
     for name, component in components.items():
         yield f"  {name:<{width}}  {component}"
     if not components:
-        yield from _next_commands([(scaffold_command(), "declare a dataset, with every key explained")])
+        yield from _list_next_commands([(format_scaffold_command(), "declare a dataset, with every key explained")])
         return
     kinds, order = project.list_kinds(), (None, "sample", "example")
     # Prefer the user's own datasets to shipped ones, and samples to examples, because samples need no network.
     name = min(components, key=lambda name: (order.index(kinds[name]), components[name] != "TokenizedCorpus", name))
-    yield from _next_commands(
+    yield from _list_next_commands(
         [
             ("dataprep list", "list the datasets and their state"),
             (f"dataprep run {name}", "build it with all checks; finished artifacts are kept"),
             (f"dataprep show {name}", "show its files, and how to load them in a trainer"),
-            (scaffold_command(components[name]), "declare another dataset, with every key explained"),
-            (project.browser_command(), "open the datasets in the browser"),
+            (format_scaffold_command(components[name]), "declare another dataset, with every key explained"),
+            (project.format_browser_command(), "open the datasets in the browser"),
         ]
     )
 
 
-def _next_commands(commands: list[tuple[str, str]]) -> Iterator[str]:
+def _list_next_commands(commands: list[tuple[str, str]]) -> Iterator[str]:
     yield ""
     yield "Next:"
     for command, description in [

@@ -50,15 +50,14 @@ def command(
     from dataprep_assets.serving.window.release import ReleaseLocation, locate_release
 
     location = locate_release(url) if profile is None else ReleaseLocation(project.open_store(url, profile)())
-    # identifies the file with the digests already read from this location, so that adopting it again reads no shard
-    # twice
+    # Name the file of known digests after the location, so that adopting the location again reads no shard twice.
     identity = hashlib.sha256(str(location).encode()).hexdigest()[:16]
     adoption = Adoption(
         place=location,
         dataset=name or str(location).rpartition("/")[2],
         shards=shards,
         tokenizer=tokenizer,
-        remembered=project.work_folder() / "adopt" / f"{identity}.json",
+        digest_file=project.find_work_folder() / "adopt" / f"{identity}.json",
     )
     release = adopt_shards(adoption, lambda key, size: print(f"reading {size:>18,} B  {key}", flush=True))
     manifest_path = keep_adopted(release, location, None if to is None else expand_path(to, "--to").absolute())

@@ -43,7 +43,7 @@ def command(
     from dataprep_assets.pipelines.schedule.schedule_sources import find_sources
     from dataprep_assets.serving.sampler.changes import describe_changes, describe_revisions
     from dataprep_assets.serving.sampler.sampler import Sampler
-    from dataprep_assets.serving.sampler.simulation import simulate_reads, simulation_lines
+    from dataprep_assets.serving.sampler.simulation import format_simulation, simulate_reads
 
     component = project.use_dataset(dataset)
     if not isinstance(component, ScheduleDataset):
@@ -51,7 +51,7 @@ def command(
             f"{dataset} is a {component.component}, which has no training steps. Name a TrainingSchedule that reads it"
         )
     declaration, store = component.declaration, component.store(project.open_storage())
-    # load the sources, because a private source makes this command's output private
+    # Load the sources, because a private source makes this command's output private.
     for source in declaration.sources:
         if source.dataset in project.load_declarations().files:
             project.use_dataset(source.dataset)
@@ -64,7 +64,7 @@ def command(
     number = len(schedule.revisions) - 1
     path = None if from_step is None or dry_run else write_revisions(declaration, schedule)
     if json_:
-        privacy = project.current_privacy()
+        privacy = project.get_privacy()
         value = {
             "schedule": schedule.name,
             "digest": schedule.digest,
@@ -85,12 +85,12 @@ def command(
         print(json.dumps(value, ensure_ascii=False))
         return 0
     project.print_unless_private(
-        [*describe_revisions(schedule), *simulation_lines(sampler, until)], f"{dataset}: scheduled"
+        [*describe_revisions(schedule), *format_simulation(sampler, until)], f"{dataset}: scheduled"
     )
     if path is not None:
         print(f"Wrote revision {number} from step {from_step} to {path}. Run `dataprep run {dataset}` to build it")
     elif from_step is not None:
         print(f"Dry run: revision {number} from step {from_step} was not written")
     else:
-        project.print_unless_private(component.standing_lines(store), f"{dataset}: a source has changed")
+        project.print_unless_private(component.describe_state(store), f"{dataset}: a source has changed")
     return 0

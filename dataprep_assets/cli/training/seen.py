@@ -58,7 +58,7 @@ def command(
 ) -> int:
     """Show which documents a training step reads, or which steps read a document."""
     from dataprep_assets.serving.sampler.seen import documents_of_step
-    from dataprep_assets.serving.sampler.simulation import simulate_reads, simulation_lines
+    from dataprep_assets.serving.sampler.simulation import format_simulation, simulate_reads
 
     questions = (("--step", step), ("--document", document), ("--id", id_), ("--where", where))
     given_options = [name for name, value in questions if value is not None]
@@ -78,19 +78,19 @@ def command(
     if not given_options:
         assert until is not None
         if by is not None:
-            for line in _count_lines(_count_tokens_by(ledger, by, until), by, json_):
+            for line in _format_counts(_count_tokens_by(ledger, by, until), by, json_):
                 print(line)
         elif json_:
             print(
                 json.dumps(
                     [
-                        project.current_privacy().public_amounts(vars(item))
+                        project.get_privacy().public_amounts(vars(item))
                         for item in simulate_reads(ledger.data.sampler, until)
                     ]
                 )
             )
         else:
-            project.print_unless_private(simulation_lines(ledger.data.sampler, until), f"{dataset}: scheduled")
+            project.print_unless_private(format_simulation(ledger.data.sampler, until), f"{dataset}: scheduled")
         return 0
     if step is not None:
         if until is not None and until <= step:
@@ -101,7 +101,7 @@ def command(
             for reading in documents_of_step(ledger, current_step, rank=rank, world_size=world):
                 print(json.dumps(reading.to_json(), ensure_ascii=False) if json_ else _format_line(reading))
         return 0
-    documents = _find_documents(ledger, document, id_) if where is None else _matching_documents(ledger, where)
+    documents = _find_documents(ledger, document, id_) if where is None else _find_matching_documents(ledger, where)
     if where is not None and not json_:
         steps = [item for item in find_steps(ledger, documents) if until is None or item < until]
         read_text = f"read at {format_steps(steps)}" if steps else "not read at any step"
@@ -110,18 +110,16 @@ def command(
         print(line)
     if len(documents) > _MAX_ROWS and not json_:
         hidden_documents = count_of(len(documents) - _MAX_ROWS, "more document")
-        print(
-            f"and {'more documents' if project.current_privacy().closed else hidden_documents}: use --json to print all"
-        )
+        print(f"and {'more documents' if project.get_privacy().closed else hidden_documents}: use --json to print all")
     return 0
 
 
 def _count_documents(count: int) -> str:
-    return "documents" if project.current_privacy().closed else count_of(count, "document")
+    return "documents" if project.get_privacy().closed else count_of(count, "document")
 
 
-def _count_lines(tokens: dict[str, int], column: str, json_: bool) -> Iterator[str]:
-    privacy = project.current_privacy()
+def _format_counts(tokens: dict[str, int], column: str, json_: bool) -> Iterator[str]:
+    privacy = project.get_privacy()
     if json_:
         yield json.dumps(privacy.public_amounts(tokens), ensure_ascii=False)
         return
@@ -149,7 +147,7 @@ def _find_documents(ledger: "SeenLedger", document: str | None, id_: str | None)
     else:
         assert id_ is not None
         hashes = [hash_id(id_, key) for key in read_id_keys(ledger)]
-        # the text may be a hash of the index or an id that looks like one, so look up both
+        # The text may be a hash of the index or an id that looks like one, so look up both.
         if len(id_) == 16 and all(digit in "0123456789abcdef" for digit in id_):
             hashes.append(int(id_, 16))
         documents, description = find_documents(ledger, hashes=hashes), "a document with this id"
@@ -167,7 +165,7 @@ def _open_tables(ledger: "SeenLedger", option: str) -> "Iterator[tuple[str, Docu
         yield name, component.documents(component.store(project.open_storage()))
 
 
-def _matching_documents(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
+def _find_matching_documents(ledger: "SeenLedger", where: str) -> "list[KeptDocument]":
     """Return the documents of the sources that match an expression, including documents retracted since then."""
     from dataprep_assets.serving.sampler.seen import find_documents
 
@@ -187,7 +185,7 @@ def _count_tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str,
     """Count the tokens that the steps before `until` read, by a column of the document tables, in descending order."""
     import numpy as np
 
-    from dataprep_assets.serving.sampler.seen import tokens_read
+    from dataprep_assets.serving.sampler.seen import count_tokens_read
 
     values: dict[str, dict[tuple[str, int], str]] = {}
     for name, table in _open_tables(ledger, "--by"):
@@ -196,10 +194,10 @@ def _count_tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str,
         rows = table.rows(columns=list(dict.fromkeys(["file", "row", column])))
         values[name] = {(row["file"], row["row"]): str(row[column]) for row in rows}
     total: dict[str, int] = {}
-    for content, tokens in tokens_read(ledger, until).items():
+    for content, tokens in count_tokens_read(ledger, until).items():
         value_of = values[ledger.shards[content][0]]
         for document in np.flatnonzero(tokens).tolist():
-            document_row = ledger.kept_document(content, document)
+            document_row = ledger.get_kept_document(content, document)
             value = value_of.get((document_row.file, document_row.row), "not in the table")
             total[value] = total.get(value, 0) + int(tokens[document])
     return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
@@ -208,11 +206,11 @@ def _count_tokens_by(ledger: "SeenLedger", column: str, until: int) -> dict[str,
 def _describe_steps(
     ledger: "SeenLedger", documents: "list[KeptDocument]", until: int | None, json_: bool
 ) -> Iterator[str]:
-    from dataprep_assets.serving.sampler.seen import readings_taken_back, steps_of_document
+    from dataprep_assets.serving.sampler.seen import find_withdrawn_readings, steps_of_document
 
     for kept_document in documents:
         readings = steps_of_document(ledger, kept_document, until=until)
-        readings_back = readings_taken_back(ledger, kept_document)
+        readings_back = find_withdrawn_readings(ledger, kept_document)
         value: dict[str, Any] = {
             "dataset": kept_document.dataset,
             "shard": kept_document.shard.name,

@@ -30,7 +30,7 @@ def find_training_runs(dataset: str) -> "Iterator[tuple[str, SeenLedger]]":
     from dataprep_assets.engine.artifact.spec import DatasetInput
 
     for name, path in sorted(project.load_declarations().files.items()):
-        # search the text first to avoid loading other declarations
+        # Search the text first to avoid loading other declarations.
         if "TrainingSchedule" not in path.read_text(encoding="utf-8", errors="replace"):
             continue
         try:
@@ -88,7 +88,7 @@ def find_listed_documents(
     documents: dict[int, list[KeptDocument]] = {}
     for document in find_documents(ledger, rows=rows, dataset=dataset) if rows else ():
         if (line := line_of.get((document.file, document.row))) is not None:
-            # a row selects all documents with the same id
+            # A row selects all documents with the same id.
             if document.hash is None:
                 documents.setdefault(line, []).append(document)
             else:
@@ -126,9 +126,9 @@ def describe_trained_steps(dataset: str, id_lines: "Sequence[IdLine]") -> Iterat
             yield f"{name} reads none of these documents"
             continue
         all_steps = sorted({step for steps in steps_by_dataset.values() for step in steps})
-        # omit document counts for private data; steps are shown, because they are only positions
+        # Omit document counts for private data; steps are shown, because they are only positions.
         counts = f": {len(steps_by_dataset)} of {count_of(len(id_lines), 'line')}"
-        summary = format_steps(all_steps) + ("" if project.current_privacy().closed else counts)
+        summary = format_steps(all_steps) + ("" if project.get_privacy().closed else counts)
         yield f"{name} reads these documents at {summary}"
         if len(id_lines) > 1:
             for line, steps in list(steps_by_dataset.items())[:_MAX_ROWS]:

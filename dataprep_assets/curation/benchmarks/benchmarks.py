@@ -35,10 +35,10 @@ from dataprep_assets.stores.files import cache_by_file, digest_value, sha256_fil
 
 VERSION = 3
 _SHARED = 3
-"""An n-gram in this many items counts for none of them."""
+"""An n-gram that occurs in this many items or more counts for none of them."""
 _INSTRUCTION = 0.1
-"""A text in more than this share of a set's items is an instruction, which does not belong to an item."""
-_NAME = 1.5
+"""A text in more than this share of a set's items is an instruction, which does not identify an item."""
+_NAME_FACTOR = 1.5
 """Factor on `min_words` for a text in a script without spaces that does not end like a sentence.
 
 In these scripts, a name may have as many letters as a short question.
@@ -58,7 +58,7 @@ _STOP_WORDS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """Numbers of items that are searched for, and of items that are not, by reason.
+    """Numbers of items that are searched for, and of items that are not searched for, by reason.
 
     Attributes:
         items: Items with a text.
@@ -104,14 +104,15 @@ class Benchmarks:
         Args:
             sets: The sets.
             ngram: Words per n-gram.
-            min_words: Minimum number of words of a text that is searched for by itself, and of found short texts.
-            first: Number of items to read per set. With None, all are read, and at least one of each set must be
-                searchable.
+            min_words: Minimum number of words of a text that is searched for by itself, and minimum number of words to
+                find of an item's short texts.
+            first: Number of items to read per set. With None, all items are read, and each set must have at least one
+                searchable item.
 
         Raises ConfigError if a set has no searchable item.
         """
         self._ngram, self._min_words, self._runs = ngram, min_words, WordRuns()
-        self.of_sets = {benchmark.name: benchmark.items(first) for benchmark in sets}
+        self.of_sets = {benchmark.name: benchmark.read_items(first) for benchmark in sets}
         long, wholes = _Texts(), list[WholeItem]()
         for name, items in self.of_sets.items():
             for item in items:
@@ -133,7 +134,7 @@ class Benchmarks:
                 self._require(benchmark)
 
     def _add(self, name: str, item: BenchmarkItem, long: _Texts) -> Iterator[WholeItem]:
-        """Add the long texts of an item, and yield the whole of its other texts."""
+        """Add an item's long texts to `long`, and yield its short texts as a whole item if there are enough words."""
         short, known_texts = [], set[tuple[str, str]]()
         for part in item.parts:
             words = split_words(part.text)
@@ -151,12 +152,12 @@ class Benchmarks:
             long.texts.append(part.text)
             long.items.append(name)
             long.words.append(words)
-            long.least.append(_min_ngrams(weights, self._ngram, self._min_words))
+            long.least.append(_compute_min_ngrams(weights, self._ngram, self._min_words))
         if (whole_item := build_whole_item(name, short, self._ngram, self._min_words)) is not None:
             yield whole_item
 
     def _index_ngrams(self, long: _Texts) -> None:
-        """Sort the n-grams of all texts that are searched for by themselves."""
+        """Build the sorted index of the n-grams of all texts that are searched for by themselves."""
         runs = self._runs.hash_words(long.words)
         starts, stops = runs.find_runs_of_weight(self._ngram * WORD)
         hashes, owners = runs.hash_runs(starts, stops), runs.find_texts(starts)
@@ -172,7 +173,7 @@ class Benchmarks:
         fresh = np.append(True, (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1]))[: len(hashes)]
         hashes, owners = hashes[fresh], owners[fresh]
         # Count items instead of texts, because one item may contain a phrase in several fields.
-        common = _are_shared(hashes, items[owners])
+        common = _find_shared(hashes, items[owners])
         self.common = int(np.count_nonzero(common))
         self._hashes, self._owners = hashes[~common], owners[~common]
         # Shares refer to the remaining n-grams, because common ones are no evidence for or against an item.
@@ -210,7 +211,7 @@ class Benchmarks:
         """The short texts of each item that are searched for together."""
         return self._wholes.looked_for
 
-    def best_matches(self, texts: Sequence[str]) -> tuple[list[str | None], list[float]]:
+    def find_best_matches(self, texts: Sequence[str]) -> tuple[list[str | None], list[float]]:
         """Return, for each text, the best matching part of an item and its share; None and 0 if nothing matches.
 
         If several parts have the same share, the longest is returned.
@@ -229,7 +230,7 @@ class Benchmarks:
     def _find_parts(self, runs: HashedWords) -> Iterator[tuple[int, int, float]]:
         """Yield the best matching part of each text with a match: number of the text, number of the part, share."""
         starts, hashes = runs.find_known_runs(self._ngram * WORD, self._known)
-        # The hashes of all items are sorted, so the positions [low, high) hold an n-gram's owners.
+        # The hashes of all items are sorted, so an n-gram's owners are at the positions [low, high).
         lows = np.searchsorted(self._hashes, hashes, side="left")
         highs = np.searchsorted(self._hashes, hashes, side="right")
         text_of = runs.find_texts(starts)
@@ -244,11 +245,11 @@ class Benchmarks:
 
 
 def _is_long(text: str, weights: Sequence[int], min_words: int) -> bool:
-    """Return whether a text is searched for by itself."""
+    """Return whether a text has enough words to be searched for by itself."""
     words = count_words(sum(weights))
     if not _is_unspaced(weights) or _SENTENCE.search(text):
         return words >= min_words
-    return words >= _NAME * min_words
+    return words >= _NAME_FACTOR * min_words
 
 
 def _is_unspaced(weights: Sequence[int]) -> bool:
@@ -256,10 +257,10 @@ def _is_unspaced(weights: Sequence[int]) -> bool:
     return sum(weight for weight in weights if weight < WORD) > sum(weights) / 2
 
 
-def _min_ngrams(weights: Sequence[int], ngram: int, min_words: int) -> int:
-    """Return the minimum number of a text's n-grams to find.
+def _compute_min_ngrams(weights: Sequence[int], ngram: int, min_words: int) -> int:
+    """Return the minimum number of a text's n-grams that a document must contain.
 
-    In scripts without spaces, a name may be most of a question.
+    One is enough, except in scripts without spaces, where a name may be most of a question.
     """
     if not _is_unspaced(weights):
         return 1
@@ -269,7 +270,7 @@ def _min_ngrams(weights: Sequence[int], ngram: int, min_words: int) -> int:
 def _has_content_words(
     texts: Sequence[Sequence[str]], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return which runs have two different words that are neither stop words nor numbers."""
+    """Return a mask of the runs with two different words that are neither stop words nor numbers."""
     positions, changes, last_word = [], [], None
     position = 0
     for words in texts:
@@ -288,8 +289,8 @@ def _has_content_words(
     return is_meaningful
 
 
-def _are_shared(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of the hashes are in `_SHARED` items or more."""
+def _find_shared(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return a mask of the hashes that are in `_SHARED` items or more."""
     pairs = np.unique(np.column_stack([hashes, items.astype(np.uint64)]), axis=0)
     unique_hashes, counts = np.unique(pairs[:, 0], return_counts=True)
     many = unique_hashes[counts >= _SHARED]
@@ -300,16 +301,18 @@ def _are_shared(hashes: NDArray[np.uint64], items: NDArray[np.int64]) -> NDArray
 
 
 def _find_first_equal(texts: NDArray[np.uint64], items: Sequence[str]) -> NDArray[np.int64]:
-    """Return the first equal text of each text, given their hashes. Instructions are never merged."""
+    """Return, for each text, the index of the first text with the same hash. Instructions are never merged."""
     parts: dict[int, list[int]] = {}
     for index, text_hash in enumerate(texts.tolist()):
         parts.setdefault(text_hash, []).append(index)
     in_set = Counter(name.partition(":")[0] for name in set(items))
     firsts = np.arange(len(texts))
     for equal_texts in parts.values():
-        having = {items[index] for index in equal_texts}
-        had = Counter(item.partition(":")[0] for item in having)
-        if len(having) < _SHARED or all(count <= _INSTRUCTION * in_set[name] for name, count in had.items()):
+        sharing_items = {items[index] for index in equal_texts}
+        sharing_counts = Counter(item.partition(":")[0] for item in sharing_items)
+        if len(sharing_items) < _SHARED or all(
+            count <= _INSTRUCTION * in_set[name] for name, count in sharing_counts.items()
+        ):
             firsts[equal_texts] = equal_texts[0]
     return firsts
 
@@ -323,7 +326,7 @@ def _measure_coverage(name: str, items: Sequence[BenchmarkItem], covered: set[st
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkTagger(VersionedTagger):
-    """Tagger for the benchmark item that a document contains most of.
+    """Tagger that finds the benchmark item of which a document contains the largest share.
 
     Attributes:
         sets: The sets of items.
@@ -345,12 +348,12 @@ class BenchmarkTagger(VersionedTagger):
 
     @property
     def benchmarks(self) -> Benchmarks:
-        """The items, read once per process."""
+        """The index of the items, built once per process."""
         # The version is part of the cache key, so a replaced file with the same name is read again.
         return _open_benchmarks(self.sets, self.ngram, self.min_words, self.version)
 
-    def look(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
-        names, shares = self.benchmarks.best_matches(batch.texts)
+    def tag_batch(self, batch: DocumentBatch) -> Mapping[str, Sequence[Any]]:
+        names, shares = self.benchmarks.find_best_matches(batch.texts)
         return {BENCHMARK: names, OVERLAP: shares}
 
 

@@ -42,7 +42,7 @@ class DeclaredSet(ReadingDeclaration):
     )
 
     @model_validator(mode="after")
-    def _is_reachable(self) -> Self:
+    def _require_reachable_file(self) -> Self:
         from dataprep_assets.curation.benchmarks.files import check_address, is_elsewhere
 
         if not is_elsewhere(self.path):
@@ -57,7 +57,7 @@ class DeclaredSet(ReadingDeclaration):
             raise ValueError(f"{self.path}: `cache_dir` is required. Set it to a download folder")
         return self
 
-    def benchmark(self, name: str, folder: Path) -> "BenchmarkSet":
+    def build_set(self, name: str, folder: Path) -> "BenchmarkSet":
         """Return the set under this name; paths are relative to a folder."""
         from dataprep_assets.curation.benchmarks.files import is_elsewhere
         from dataprep_assets.curation.benchmarks.items import BenchmarkSet
@@ -114,14 +114,14 @@ class DecontaminateDeclaration(DeclarationModel):
     @field_validator("sets", mode="after")
     @classmethod
     def _validate_files(cls, sets: dict[str, str | DeclaredSet]) -> dict[str, str | DeclaredSet]:
-        """Validate the short form like the long one."""
+        """Validate a set in its short form in the same way as in its long form."""
         for declared_set in sets.values():
             if isinstance(declared_set, str):
                 DeclaredSet(path=declared_set)
         return sets
 
     @model_validator(mode="after")
-    def _has_effect(self) -> Self:
+    def _require_effect(self) -> Self:
         if self.min_words < self.ngram:
             raise ValueError(
                 f"`min_words: {self.min_words}` has no effect, because a text with fewer than `ngram: {self.ngram}` "
@@ -138,12 +138,12 @@ class DecontaminateDeclaration(DeclarationModel):
 
     @property
     def share(self) -> float:
-        """Minimum share of an item's n-grams for which a document contains the item."""
+        """Minimum share of an item's n-grams in a document that counts as containing the item."""
         return 0.5 if self.containment is None else self.containment
 
     @property
     def least_covered(self) -> float:
-        """Minimum share of a set's items that are searched for."""
+        """Minimum share of a set's items that must be searchable."""
         return 0.9 if self.coverage is None else self.coverage
 
     @property
@@ -151,12 +151,12 @@ class DecontaminateDeclaration(DeclarationModel):
         """The rule expression that is true for a document with an item."""
         return f"{OVERLAP} >= {self.share}"
 
-    def tagger(self, folder: Path) -> "BenchmarkTagger":
+    def build_tagger(self, folder: Path) -> "BenchmarkTagger":
         """Return the tagger that searches for the items; paths are relative to a folder."""
         from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 
         sets = [
-            (DeclaredSet(path=declared_set) if isinstance(declared_set, str) else declared_set).benchmark(name, folder)
+            (DeclaredSet(path=declared_set) if isinstance(declared_set, str) else declared_set).build_set(name, folder)
             for name, declared_set in self.sets.items()
         ]
         return BenchmarkTagger(

@@ -22,8 +22,8 @@ from dataprep_assets.sources.readers.rows import read_rows
 MAX_BYTES = 16 << 20
 """Maximum size of an item. The longest items, questions about whole books, have a tenth of this size."""
 MAX_CHARACTERS = 64 << 20
-"""Maximum number of characters of all items of a set. A worker keeps their hashes in memory, ten times this size."""
-_TOKENS = 10
+"""Maximum number of characters of all items of a set. A worker needs ten bytes of memory per character for hashes."""
+_MAX_CHOICES = 10
 """Maximum number of choices in a list. A longer list of texts without white space is one tokenized text."""
 _IDENTIFIER = re.compile(r"[!-~]*")
 
@@ -85,7 +85,7 @@ class BenchmarkSet:
 
     @property
     def key(self) -> str:
-        """Name used in messages."""
+        """The name for messages."""
         return f"decontaminate.sets.{self.name}"
 
     @property
@@ -100,7 +100,7 @@ class BenchmarkSet:
         except DataprepError as error:
             raise ConfigError(f"{self.key}: {error}") from error
 
-    def items(self, first: int | None = None) -> list[BenchmarkItem]:
+    def read_items(self, first: int | None = None) -> list[BenchmarkItem]:
         """Return the items without identifiers, or only the `first` ones.
 
         Raises ConfigError for a file or a row that cannot be read or is too large, and for a field that no item has.
@@ -151,7 +151,7 @@ class BenchmarkSet:
 
 
 def _find_texts(value: Any, place: str, *, alternative: bool = False) -> Iterator[tuple[str, str, bool]]:
-    """Yield the texts of a field: place, text, and whether it is one of several."""
+    """Yield each text of a field with its place, and with whether it is one of several texts."""
     if isinstance(value, str):
         if value.strip():
             yield place, value, alternative
@@ -159,7 +159,9 @@ def _find_texts(value: Any, place: str, *, alternative: bool = False) -> Iterato
         for name, element in value.items():
             yield from _find_texts(element, f"{place}.{name}", alternative=alternative)
     elif isinstance(value, list | tuple):
-        if len(value) > _TOKENS and all(isinstance(element, str) and len(element.split()) < 2 for element in value):
+        if len(value) > _MAX_CHOICES and all(
+            isinstance(element, str) and len(element.split()) < 2 for element in value
+        ):
             yield from _find_texts(" ".join(value), place)
             return
         for element in value:

@@ -2,8 +2,8 @@
 
 A single short text occurs in many documents. Together, short texts identify the item, in any order and with any
 letters, numbers or bullets between them. A document contains the item if it has enough of these texts, word by word,
-close to each other. Enough means at least `min_words` words, or all words if the texts have fewer. The question or all
-choices must be among them.
+close to each other. Enough means at least `min_words` words, or all words if the texts have fewer. The found texts must
+include the question, or else all other texts.
 
 Candidates are found by anchors. The anchor of a text is its rarest short run of words. Where a document contains an
 anchor, the surrounding words are compared.
@@ -20,17 +20,17 @@ import numpy as np
 from dataprep_assets.curation.benchmarks.items import ItemText
 from dataprep_assets.curation.word_runs import WORD, HashedWords, KnownHashes, WordRuns
 
-_ANCHOR = 4
+_ANCHOR_WORDS = 4
 """Words per anchor."""
-_MOST = 64
+_MAX_ITEMS_PER_ANCHOR = 64
 """Maximum number of items with the same anchor. More common anchors cause too many false candidates."""
 _INSTRUCTION, _SHARED = 0.1, 3
 """Minimum share of a set's items, and number of items, that make a text an instruction instead of a question."""
-_AROUND = 24
-"""Compared words around an item, in addition to twice its own: letters of choices, `Question`, `Answer`."""
+_ADDITIONAL_WORDS = 24
+"""Number of additional words to compare, beyond twice an item's own: letters of choices, `Question`, `Answer`."""
 
 ShortItem = tuple[ItemText, str, int, int]
-"""A text that is too short by itself: the part, its words joined by blanks, their weight, their number."""
+"""A text that is too short to search for by itself: the part, its words joined by blanks, their weight and number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class WholeItem:
     needed: int
     words: int
 
-    def share(self, nearby_words: str, question: int | None) -> float:
+    def compute_share(self, nearby_words: str, question: int | None) -> float:
         """Return the share of the item in some words; 0 if they contain too little of it.
 
         Args:
@@ -70,7 +70,7 @@ class WholeItem:
 
 
 def build_whole_item(name: str, short: Sequence[ShortItem], ngram: int, min_words: int) -> WholeItem | None:
-    """Return the whole of an item; None if it has fewer than two short texts, or fewer words than an n-gram.
+    """Combine an item's short texts; return None for fewer than two texts, or fewer words than an n-gram.
 
     Args:
         name: The item's name.
@@ -113,7 +113,7 @@ class WholeItemIndex:
             words: The words of the texts.
             runs: The runs of these words.
         """
-        starts, hashes = runs.find_known_runs(_ANCHOR * WORD, self._known)
+        starts, hashes = runs.find_known_runs(_ANCHOR_WORDS * WORD, self._known)
         best: dict[int, tuple[float, int, int]] = {}
         last_offsets: dict[tuple[int, int], int] = {}
         texts, ends = runs.find_texts(starts).tolist(), runs.ends.tolist()
@@ -121,48 +121,52 @@ class WholeItemIndex:
             offset = start - (ends[text - 1] if text else 0)
             for number in self._anchors[anchor]:
                 item = self._wholes[number]
-                span = 2 * item.words + _AROUND
+                span = 2 * item.words + _ADDITIONAL_WORDS
                 # Skip an anchor within words that were already compared with this item.
                 if offset - last_offsets.get((text, number), -span) < span // 2:
                     continue
                 last_offsets[text, number] = offset
                 around = " ".join(words[text][max(0, offset - span) : offset + span])
-                if share := item.share(f" {around} ", self._questions[number]):
+                if share := item.compute_share(f" {around} ", self._questions[number]):
                     best[text] = max(best.get(text, (0.0, 0, 0)), (share, item.words, -number))
         for text, (share, _, number) in best.items():
             yield text, self._wholes[-number].name, share
 
 
 def _group_items_by_anchor(wholes: Sequence[WholeItem], numbers: Sequence[int], runs: WordRuns) -> dict[int, list[int]]:
-    """Return, for the hash of each anchor, the numbers of the items with a text whose rarest run it is."""
-    having: dict[str, list[int]] = defaultdict(list)
+    """Return the hash of each anchor → the numbers of the items with a text whose rarest run is this anchor."""
+    numbers_by_text: dict[str, list[int]] = defaultdict(list)
     for item, number in zip(wholes, numbers, strict=True):
         for joined_text in item.joined:
-            having[joined_text].append(number)
-    texts = runs.hash_words([joined_text.split(" ") for joined_text in having])
-    starts, stops = texts.find_runs_of_weight(_ANCHOR * WORD)
+            numbers_by_text[joined_text].append(number)
+    texts = runs.hash_words([joined_text.split(" ") for joined_text in numbers_by_text])
+    starts, stops = texts.find_runs_of_weight(_ANCHOR_WORDS * WORD)
     hashes = texts.hash_runs(starts, stops).tolist()
     frequent = Counter(hashes)
     rarest: dict[int, int] = {}
     for text, run in zip(texts.find_texts(starts).tolist(), hashes, strict=True):
         if text not in rarest or frequent[run] < frequent[rarest[text]]:
             rarest[text] = run
-    owners = list(having.values())
+    owners = list(numbers_by_text.values())
     anchors: dict[int, set[int]] = defaultdict(set)
     for text, run in rarest.items():
         anchors[run].update(owners[text])
-    return {run: sorted(those) for run, those in anchors.items() if len(those) <= _MOST}
+    return {
+        run: sorted(items_of_run) for run, items_of_run in anchors.items() if len(items_of_run) <= _MAX_ITEMS_PER_ANCHOR
+    }
 
 
 def _find_questions(wholes: Sequence[WholeItem]) -> list[int | None]:
     """Return the question of each item: its longest text that is neither a choice nor an instruction."""
     sets = Counter(item.name.partition(":")[0] for item in wholes)
-    had = Counter((item.name.partition(":")[0], wording) for item in wholes for wording in item.joined)
+    text_counts = Counter((item.name.partition(":")[0], wording) for item in wholes for wording in item.joined)
     questions: list[int | None] = []
     for item in wholes:
         name = item.name.partition(":")[0]
         limit = max(_SHARED - 1, _INSTRUCTION * sets[name])
         texts = enumerate(zip(item.parts, item.joined, strict=True))
-        candidates = [index for index, (part, wording) in texts if not part.alternative and had[name, wording] <= limit]
+        candidates = [
+            index for index, (part, wording) in texts if not part.alternative and text_counts[name, wording] <= limit
+        ]
         questions.append(max(candidates, key=item.weights.__getitem__) if candidates else None)
     return questions

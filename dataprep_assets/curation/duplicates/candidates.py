@@ -1,7 +1,7 @@
 """Search for documents of many shards that share a key, without loading all keys into memory.
 
 Each shard's table of a key is sorted by hash, so documents whose hashes are in a range are contiguous in every shard.
-The tables are joined and sorted range by range. The width of a range depends on `AT_ONCE`.
+The tables are joined and sorted range by range. The width of a range depends on `DOCUMENTS_PER_RANGE`.
 
 A document is identified by a number: `first row of its shard + its row`.
 
@@ -21,11 +21,11 @@ from dataprep_assets.curation.duplicates.signatures import SignedShard
 Nodes = NDArray[np.int64]
 """Numbers of documents."""
 
-AT_ONCE = 1 << 22
+DOCUMENTS_PER_RANGE = 1 << 22
 """Documents per range: 100 MB while they are sorted."""
-FULL = 64
+MAX_ALL_PAIRS = 64
 """Maximum number of documents in a band that are all compared with each other."""
-FIRST = 8
+FIRST_COMPARED = 8
 """In a larger band, each document is compared with this many first documents.
 
 It is also compared with documents that share two bands with it.
@@ -55,27 +55,27 @@ class CandidateSet:
         """Number of documents with a signature."""
         return sum(shard.documents for shard in self.shards)
 
-    def shard_of(self, nodes: Nodes) -> Nodes:
+    def find_shards(self, nodes: Nodes) -> Nodes:
         """Return the position of each document's shard."""
         return np.searchsorted(self.first, nodes, side="right") - 1
 
-    def digests(self, nodes: Nodes) -> NDArray[np.uint64]:
+    def get_digests(self, nodes: Nodes) -> NDArray[np.uint64]:
         """Return the digests of documents, as in `SignedShard.digests`: ``(documents, 3)``."""
         digests = np.zeros((len(nodes), 3), np.uint64)
         for shard, positions, rows in self._group_by_shard(nodes):
             digests[positions] = shard.digests[rows]
         return digests
 
-    def sizes(self, nodes: Nodes) -> Nodes:
+    def count_shingles(self, nodes: Nodes) -> Nodes:
         """Return the number of shingles of each document."""
         sizes = np.zeros(len(nodes), np.int64)
         for shard, positions, rows in self._group_by_shard(nodes):
-            sizes[positions] = shard.sizes(rows)
+            sizes[positions] = shard.count_shingles(rows)
         return sizes
 
     def _group_by_shard(self, nodes: Nodes) -> Iterator[tuple[SignedShard, Nodes, Nodes]]:
         """Yield each shard that has some of these documents, with their positions in `nodes` and rows in the shard."""
-        shards = self.shard_of(nodes)
+        shards = self.find_shards(nodes)
         order = np.argsort(shards, kind="stable")
         bounds = np.searchsorted(shards[order], np.arange(len(self.shards) + 1)).tolist()
         for shard, first_node, start, stop in zip(self.shards, self.first.tolist(), bounds, bounds[1:], strict=False):
@@ -83,10 +83,10 @@ class CandidateSet:
                 positions = order[start:stop]
                 yield shard, positions, nodes[positions] - first_node
 
-    def shingles(self, node: int) -> NDArray[np.uint64]:
+    def get_shingles(self, node: int) -> NDArray[np.uint64]:
         """Return the shingle hashes of one document."""
         home = int(np.searchsorted(self.first, node, side="right")) - 1
-        return self.shards[home].shingles(node - int(self.first[home]))
+        return self.shards[home].get_shingles(node - int(self.first[home]))
 
 
 def group_sharing_documents(
@@ -102,7 +102,7 @@ def group_sharing_documents(
         among: Mask of the documents to include.
     """
     # Hashes are uniformly distributed, so ranges of equal width have about the same number of documents.
-    ranges = max(1, -(-documents.compared_count // AT_ONCE))
+    ranges = max(1, -(-documents.compared_count // DOCUMENTS_PER_RANGE))
     bounds = [number * (1 << 64) // ranges for number in range(ranges + 1)]
     for low, high in pairwise(bounds):
         hashes, nodes = [], []
@@ -120,10 +120,10 @@ def group_sharing_documents(
             nodes.append(shard_nodes[is_counted])
         if not hashes:
             continue
-        yield _repeated_hashes(np.concatenate(hashes), np.concatenate(nodes))
+        yield _find_repeated_hashes(np.concatenate(hashes), np.concatenate(nodes))
 
 
-def _repeated_hashes(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
+def _find_repeated_hashes(hashes: NDArray[np.uint64], nodes: Nodes) -> tuple[NDArray[np.uint64], Nodes]:
     """Return the entries whose hash occurs more than once, sorted by hash and number.
 
     The input consists of one increasing run per shard, which a stable sort merges in a tenth of the time of other
@@ -158,70 +158,73 @@ class CandidateOrder:
         theirs: For each shard, whether it belongs to a different dataset. Its documents are compared with documents of
             all splits of this dataset, and not with each other.
         across: Whether documents of different splits are compared.
-        ranks: Returns sort positions of documents. The document to keep has the lowest position.
+        rank: Returns the sort positions of documents. The document to keep has the lowest position.
     """
 
     split: NDArray[np.int64]
     theirs: NDArray[np.bool_]
     across: bool
-    ranks: Callable[[Nodes], Nodes]
+    rank: Callable[[Nodes], Nodes]
 
-    def are_from_others(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
-        """Return whether documents belong to a different dataset, in the shape of `nodes`."""
+    def find_from_others(self, documents: "CandidateSet", nodes: Nodes) -> NDArray[np.bool_]:
+        """Return a mask of the documents of different datasets, in the shape of `nodes`."""
         if not self.theirs.any():
             return np.zeros(nodes.shape, np.bool_)
-        is_theirs: NDArray[np.bool_] = self.theirs[documents.shard_of(nodes)]
+        is_theirs: NDArray[np.bool_] = self.theirs[documents.find_shards(nodes)]
         return is_theirs
 
-    def groups(self, documents: "CandidateSet", nodes: Nodes, *, one_group: bool) -> NDArray[np.uint64]:
+    def assign_groups(self, documents: "CandidateSet", nodes: Nodes, *, one_group: bool) -> NDArray[np.uint64]:
         """Return the group of each document: documents with the same digest represent each other only within a group.
 
         Args:
             documents: All documents.
             nodes: Some of the documents, including every document that has the digest of one of them.
-            one_group: Whether all splits are one group. Otherwise they are only for digests that a different dataset
-                has.
+            one_group: Whether all splits are one group. Otherwise, they are one group only for digests that a different
+                dataset also has.
         """
         if one_group:
             return np.zeros(len(nodes), np.uint64)
-        groups = self.split[documents.shard_of(nodes)].astype(np.uint64)
-        is_from_others = self.are_from_others(documents, nodes)
+        groups = self.split[documents.find_shards(nodes)].astype(np.uint64)
+        is_from_others = self.find_from_others(documents, nodes)
         if is_from_others.any():
-            digests = documents.digests(nodes)[:, :2]
+            digests = documents.get_digests(nodes)[:, :2]
             order = np.lexsort((digests[:, 1], digests[:, 0]))
             starts, ends = find_runs(digests[order])
             with_theirs = np.repeat(np.logical_or.reduceat(is_from_others[order], starts), ends - starts)
-            # A number of its own for the group of other datasets, whose documents may represent documents of any
-            # split.
+            # Use a separate number for the group of other datasets, because their documents may represent documents of
+            # any split.
             groups[order[with_theirs]] = len(self.split)
         return groups
 
-    def compared_mask(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which candidate pairs are compared: ``(pairs,)``."""
-        is_from_others = self.are_from_others(documents, pairs)
+    def find_compared(self, documents: "CandidateSet", pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return a mask of the candidate pairs to compare: ``(pairs,)``."""
+        is_from_others = self.find_from_others(documents, pairs)
         if self.across:
             return np.logical_not(is_from_others[:, 0] & is_from_others[:, 1])
-        split = self.split[documents.shard_of(pairs)]
+        split = self.split[documents.find_shards(pairs)]
         is_compared: NDArray[np.bool_] = (is_from_others[:, 0] != is_from_others[:, 1]) | (
             (split[:, 0] == split[:, 1]) & ~is_from_others.all(axis=1)
         )
         return is_compared
 
-    def first_members(self, documents: "CandidateSet", members: Nodes) -> Nodes:
-        """Return the `FIRST` documents of each split among `members`."""
-        ordered = members[np.argsort(self.ranks(members), kind="stable")]
-        splits = self.split[documents.shard_of(ordered)]
-        return np.concatenate([ordered[splits == split_number][:FIRST] for split_number in np.unique(splits).tolist()])
+    def select_first(self, documents: "CandidateSet", members: Nodes) -> Nodes:
+        """Return the `FIRST_COMPARED` documents of each split among `members`."""
+        ordered = members[np.argsort(self.rank(members), kind="stable")]
+        splits = self.split[documents.find_shards(ordered)]
+        return np.concatenate(
+            [ordered[splits == split_number][:FIRST_COMPARED] for split_number in np.unique(splits).tolist()]
+        )
 
 
 def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: CandidateOrder) -> NDArray[np.int64]:
-    """Return the candidate pairs, that is, documents that share a band.
+    """Return the candidate pairs, that is, pairs of documents that share a band.
 
     The shape is ``(pairs, 2)``. Each pair occurs once, with the smaller number first.
 
-    For a band that more than `FULL` documents share, not all pairs are built. Each of its documents is compared with
-    the `FIRST` documents. Documents that also share the next band are compared in the same way. The pairs therefore
-    depend only on the documents and their ranks, and their number grows linearly with the number of documents.
+    For a band that more than `MAX_ALL_PAIRS` documents share, not all pairs are built. Each of these documents is
+    paired with the `FIRST_COMPARED` ones. Documents that also share the next band are paired in the same way. The pairs
+    therefore depend only on the documents and their ranks, and their number grows linearly with the number of
+    documents.
 
     Args:
         documents: All documents.
@@ -241,33 +244,33 @@ def find_pairs(documents: CandidateSet, among: NDArray[np.bool_], order: Candida
         for hashes, nodes in group_sharing_documents(documents, band, among):
             runs = find_runs(hashes)
             if is_disjoint:
-                groups = order.split[documents.shard_of(nodes)]
+                groups = order.split[documents.find_shards(nodes)]
                 sorting = np.lexsort((nodes, groups, hashes))
                 nodes = nodes[sorting]
                 runs = find_runs(np.column_stack([hashes[sorting], groups[sorting].astype(np.uint64)]))
             band_pairs += _pair_within_runs(nodes, *runs, large)
-        band_pairs += [_pair_with_first(members, order.first_members(documents, members)) for members in large]
+        band_pairs += [_pair_with_first(members, order.select_first(documents, members)) for members in large]
         if large:
             waiting.append((np.concatenate(large), np.repeat(np.arange(len(large)), [len(one) for one in large])))
         all_pairs.append(np.concatenate(band_pairs))
-    all_pairs += _pairs_sharing_two(documents, waiting, order)
-    pairs = _unique_pairs(np.concatenate(all_pairs))
+    all_pairs += _pair_by_two_bands(documents, waiting, order)
+    pairs = _deduplicate_pairs(np.concatenate(all_pairs))
     # Without other datasets, `pairs` needs no filter: either all pairs are compared, or runs were already divided by
     # split.
-    return pairs[order.compared_mask(documents, pairs)] if order.theirs.any() else pairs
+    return pairs[order.find_compared(documents, pairs)] if order.theirs.any() else pairs
 
 
 def _pair_within_runs(nodes: Nodes, starts: Nodes, ends: Nodes, large: list[Nodes]) -> Iterator[NDArray[np.int64]]:
-    """Yield the pairs within each run; append runs of more than `FULL` documents to `large`."""
+    """Yield the pairs within each run; append runs of more than `MAX_ALL_PAIRS` documents to `large`."""
     sizes = ends - starts
     two = starts[sizes == 2]
     yield np.column_stack([nodes[two], nodes[two + 1]])
     # All runs of one size are processed together, so that Python loops over sizes, not over runs.
-    for size in np.unique(sizes[(sizes > 2) & (sizes <= FULL)]).tolist():
+    for size in np.unique(sizes[(sizes > 2) & (sizes <= MAX_ALL_PAIRS)]).tolist():
         begin = starts[sizes == size]
         firsts, seconds = np.triu_indices(size, 1)
         yield np.column_stack([nodes[begin[:, None] + firsts].ravel(), nodes[begin[:, None] + seconds].ravel()])
-    for start, end in zip(starts[sizes > FULL].tolist(), ends[sizes > FULL].tolist(), strict=True):
+    for start, end in zip(starts[sizes > MAX_ALL_PAIRS].tolist(), ends[sizes > MAX_ALL_PAIRS].tolist(), strict=True):
         large.append(nodes[start:end])
 
 
@@ -277,7 +280,7 @@ def _pair_with_first(members: Nodes, first_members: Nodes) -> NDArray[np.int64]:
     return different
 
 
-def _pairs_sharing_two(
+def _pair_by_two_bands(
     documents: CandidateSet, waiting: Sequence[tuple[Nodes, Nodes]], order: CandidateOrder
 ) -> Iterator[NDArray[np.int64]]:
     """Yield pairs of documents that share two full bands; each band is combined with the next one."""
@@ -294,10 +297,10 @@ def _pairs_sharing_two(
         large: list[Nodes] = []
         yield from _pair_within_runs(members[sorting], *find_runs(run_pairs[sorting]), large)
         for run_members in large:
-            yield _pair_with_first(run_members, order.first_members(documents, run_members))
+            yield _pair_with_first(run_members, order.select_first(documents, run_members))
 
 
-def _unique_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+def _deduplicate_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     ordered = np.sort(pairs, axis=1)
     if not len(ordered):
         return ordered

@@ -1,11 +1,11 @@
 """The kept documents: no two of them are duplicates, and every removed document duplicates a kept one.
 
 The verified graph has an edge between documents whose shingle sets have at least the declared Jaccard similarity.
-Documents are decided in order of priority; a document is kept unless it has an edge to a kept one. This is the
-lexicographically first maximal independent set. It depends only on the documents and their priorities, not on the order
-of files, the number of shards, or the number of appends.
+Documents are decided in order of priority; a document is kept unless it has an edge to a kept document. The kept
+documents are the lexicographically first maximal independent set. They depend only on the documents and their
+priorities, not on the order of files, the number of shards, or the number of appends.
 
-An edge matters only if its first document is kept. Pairs are therefore compared in that order, and only until a
+An edge matters only if its first document is kept. Pairs are therefore compared in order of priority, and only until a
 document is removed. Among a thousand versions of a page, each is compared only with the kept version. Pairs that were
 compared in an earlier run are not compared again (`ComparedPairs`).
 
@@ -35,7 +35,7 @@ from dataprep_assets.curation.duplicates.words import mix_bits
 
 @dataclass(frozen=True, kw_only=True)
 class ShardOrder:
-    """The values that determine the priority of the rows of a shard.
+    """The values that determine the priorities of a shard's rows.
 
     Attributes:
         split: Number of its split, in declaration order.
@@ -56,15 +56,15 @@ class ShardOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class Priority:
-    """The priority of documents: other datasets, later splits if `by_split`, age or value, text digest, position."""
+    """The sort order of documents: other datasets first, later splits if `by_split`, age or value, digest, position."""
 
     documents: CandidateSet
     shards: Sequence[ShardOrder]
     by_split: bool
 
-    def columns(self, nodes: Nodes) -> list[NDArray[np.generic]]:
+    def build_sort_keys(self, nodes: Nodes) -> list[NDArray[np.generic]]:
         """Return the sort keys of documents, the most important first, each ``(documents,)``."""
-        shards = self.documents.shard_of(nodes)
+        shards = self.documents.find_shards(nodes)
         rows = nodes - self.documents.first[shards]
         split, priorities = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.float64)
         file, row = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
@@ -78,7 +78,7 @@ class Priority:
                 priorities[positions] = shard.values[rows[positions]]
             elif len(shard.ages):
                 priorities[positions] = shard.ages[file_indices]
-        digests = self.documents.digests(nodes)
+        digests = self.documents.get_digests(nodes)
         first_columns: list[NDArray[np.generic]] = [split] if self.by_split else []
         if self.theirs.any():
             # False sorts before True, so documents of other datasets come before all documents of this one.
@@ -91,15 +91,15 @@ class Priority:
         """For each shard, whether it belongs to a different dataset."""
         return np.array([shard.theirs for shard in self.shards], np.bool_)
 
-    def order(self, across: AcrossSplits) -> CandidateOrder:
+    def build_order(self, across: AcrossSplits) -> CandidateOrder:
         """Return the rules for comparing documents; `across` is the action for different splits."""
         split = np.array([shard.split for shard in self.shards], np.int64)
-        return CandidateOrder(split=split, theirs=self.theirs, across=across != "ignore", ranks=self.ranks)
+        return CandidateOrder(split=split, theirs=self.theirs, across=across != "ignore", rank=self.rank)
 
-    def ranks(self, nodes: Nodes) -> Nodes:
+    def rank(self, nodes: Nodes) -> Nodes:
         """Return the rank of each document among `nodes`, from 0."""
         # The columns are reversed, because lexsort's last key is the most important one.
-        order = np.lexsort(self.columns(nodes)[::-1])
+        order = np.lexsort(self.build_sort_keys(nodes)[::-1])
         ranks = np.empty(len(nodes), np.int64)
         ranks[order] = np.arange(len(nodes))
         return ranks
@@ -117,9 +117,9 @@ class ComparedPairs:
 
     @classmethod
     def from_pairs(cls, pairs: NDArray[np.uint64]) -> Self:
-        """Build from pairs in any order, possibly with repetitions."""
+        """Return the compared pairs, given in any order and possibly with repetitions."""
         unique_pairs = np.unique(pairs, axis=0) if len(pairs) else pairs.reshape(0, 4)
-        return cls(unique_pairs[np.argsort(_pair_key(unique_pairs[:, 0], unique_pairs[:, 1]), kind="stable")])
+        return cls(unique_pairs[np.argsort(_compute_pair_key(unique_pairs[:, 0], unique_pairs[:, 1]), kind="stable")])
 
     def remove(self, positions: NDArray[np.int64]) -> Self:
         """Return all pairs except the pairs at some positions."""
@@ -130,14 +130,14 @@ class ComparedPairs:
         if not len(self.pairs):
             return np.full(len(first_nodes), -1)
         low, high = np.minimum(first_nodes, second_nodes), np.maximum(first_nodes, second_nodes)
-        keys = _pair_key(self.pairs[:, 0], self.pairs[:, 1])
-        indices = np.minimum(np.searchsorted(keys, _pair_key(low, high)), len(keys) - 1)
-        # on a key collision, the pair is only compared again
+        keys = _compute_pair_key(self.pairs[:, 0], self.pairs[:, 1])
+        indices = np.minimum(np.searchsorted(keys, _compute_pair_key(low, high)), len(keys) - 1)
+        # a collision of keys is harmless, because the pair is then compared again
         is_same = (self.pairs[indices, 0] == low) & (self.pairs[indices, 1] == high)
         return np.where(is_same, indices, -1)
 
 
-def _pair_key(low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _compute_pair_key(low: NDArray[np.uint64], high: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mix_bits(low * np.uint64(0x9E3779B97F4A7C15) + high)
 
 
@@ -197,7 +197,7 @@ def choose_kept_documents(
         across: Action for near-duplicates in different splits.
         known_pairs: Pairs that were compared in an earlier run.
     """
-    order = priority.order(across)
+    order = priority.build_order(across)
     # Equal documents are grouped first, so that only one representative of each group is compared.
     leaders, copies, copy_leaders = _find_copies(documents, order, one_group=across == "drop")
     pairs = find_pairs(documents, leaders, order)
@@ -207,7 +207,7 @@ def choose_kept_documents(
     if across == "block":
         query.record_equal_across_splits(leaders)
     query.decide_pairs(pairs)
-    removed_nodes, representatives, similar = query.result()
+    removed_nodes, representatives, similar = query.collect_removals()
     # If a copy's leader was removed, the leader's representative also represents the copy.
     indices = np.minimum(np.searchsorted(removed_nodes, copy_leaders), max(0, len(removed_nodes) - 1))
     is_removed = removed_nodes[indices] == copy_leaders if len(removed_nodes) else np.zeros(len(copy_leaders), np.bool_)
@@ -224,7 +224,7 @@ def choose_kept_documents(
         removed=all_removed[sorting],
         representatives=representatives[sorting],
         similarities=similarities[sorting],
-        compared=query.compared_pairs(),
+        compared=query.list_compared_pairs(),
         candidates=len(pairs),
         across=query.across,
         across_similarities=query.across_similarities,
@@ -236,21 +236,21 @@ def _find_copies(
 ) -> tuple[NDArray[np.bool_], Nodes, Nodes]:
     """Return a mask of the first document of each digest, the copies, and the first document of each copy.
 
-    Without a single group for all splits, each split has its own first document, unless a different dataset has one.
+    Unless `one_group`, each split has its own first document of a digest that no other dataset has.
     """
     leaders = documents.taken.copy()
     copies, copy_leaders = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for _, nodes in group_sharing_documents(documents, 0, documents.taken):
-        group = order.groups(documents, nodes, one_group=one_group)
-        digests = documents.digests(nodes)[:, :2]
-        sorting = np.lexsort((order.ranks(nodes), group, digests[:, 1], digests[:, 0]))
+        group = order.assign_groups(documents, nodes, one_group=one_group)
+        digests = documents.get_digests(nodes)[:, :2]
+        sorting = np.lexsort((order.rank(nodes), group, digests[:, 1], digests[:, 0]))
         nodes, rows = nodes[sorting], np.column_stack([digests, group])[sorting]
         starts, ends = find_runs(rows)
         leader_nodes = np.repeat(nodes[starts], ends - starts)
         is_copy = leader_nodes != nodes
         leaders[nodes[is_copy]] = False
         # Documents of other datasets are never removed, even if they are copies.
-        is_copy &= ~order.are_from_others(documents, nodes)
+        is_copy &= ~order.find_from_others(documents, nodes)
         copies.append(nodes[is_copy])
         copy_leaders.append(leader_nodes[is_copy])
     return leaders, np.concatenate(copies), np.concatenate(copy_leaders)
@@ -277,27 +277,27 @@ class _KeptQuery:
     def record_equal_across_splits(self, leaders: NDArray[np.bool_]) -> None:
         """Record pairs of equal documents in different splits, with one representative per split."""
         for _, nodes in group_sharing_documents(self._documents, 0, leaders):
-            digests = self._documents.digests(nodes)[:, :2]
+            digests = self._documents.get_digests(nodes)[:, :2]
             order = np.lexsort((nodes, digests[:, 1], digests[:, 0]))
             nodes, digests = nodes[order], digests[order]
             for start, end in zip(*(one.tolist() for one in find_runs(digests)), strict=True):
                 self._across += [(one, other, 1.0) for one, other in combinations(nodes[start:end].tolist(), 2)]
 
     def decide_pairs(self, pairs: NDArray[np.int64]) -> None:
-        """Decide about all documents of some pairs."""
+        """Decide which documents of these pairs are kept."""
         if not len(pairs):
             return
         nodes = np.unique(pairs)
-        ranks = self._order.ranks(nodes)
+        ranks = self._order.rank(nodes)
         indices = np.searchsorted(nodes, pairs)
         swapped = ranks[indices[:, 0]] > ranks[indices[:, 1]]
         indices[swapped] = indices[swapped][:, ::-1]
         # Sort pairs by the later document, then by the earlier one, so that earlier documents are decided first.
         indices = indices[np.lexsort((ranks[indices[:, 0]], ranks[indices[:, 1]]))]
-        sizes = self._documents.sizes(nodes)[indices]
-        digests = self._documents.digests(nodes)[:, 0]
-        splits = self._order.split[self._documents.shard_of(nodes)][indices]
-        of_others = self._order.are_from_others(self._documents, nodes)[indices[:, 0]]
+        sizes = self._documents.count_shingles(nodes)[indices]
+        digests = self._documents.get_digests(nodes)[:, 0]
+        splits = self._order.split[self._documents.find_shards(nodes)][indices]
+        of_others = self._order.find_from_others(self._documents, nodes)[indices[:, 0]]
         # Two sets are at most as similar as the quotient of their sizes, so many pairs need no comparison of shingles.
         # Use a quotient, as in `compute_similarity`, because a rounded product would lose pairs exactly at the
         # threshold.
@@ -316,7 +316,7 @@ class _KeptQuery:
             if earlier_pairs >= 0:
                 shared, either = (int(n) for n in self._known.pairs[earlier_pairs, 2:])
             else:
-                sets = (self._documents.shingles(int(nodes[n])) for n in (earlier_node, later_node))
+                sets = (self._documents.get_shingles(int(nodes[n])) for n in (earlier_node, later_node))
                 shared, either = count_overlap(*sets)
             low, high = sorted((int(digests[earlier_node]), int(digests[later_node])))
             # Record used pairs again, so that unused ones are forgotten.
@@ -329,7 +329,7 @@ class _KeptQuery:
             else:
                 self._across.append((int(nodes[earlier_node]), int(nodes[later_node]), value))
 
-    def result(self) -> tuple[Nodes, Nodes, NDArray[np.float64]]:
+    def collect_removals(self) -> tuple[Nodes, Nodes, NDArray[np.float64]]:
         """Return the removed documents by number, the representative of each, and their similarities."""
         removals = sorted(self._removed.items())
         return (
@@ -338,7 +338,7 @@ class _KeptQuery:
             np.array([value for _, (_, value) in removals], np.float64),
         )
 
-    def compared_pairs(self) -> ComparedPairs:
+    def list_compared_pairs(self) -> ComparedPairs:
         """Return the compared pairs."""
         return ComparedPairs.from_pairs(np.array(self._compared, np.uint64).reshape(-1, 4))
 

@@ -3,10 +3,10 @@
 A sample of a dataset's texts is edited at known rates: words are replaced, dropped or swapped, paragraphs reordered,
 boilerplate added, and case or Unicode form changed. The Jaccard similarity of each pair is computed from its shingles,
 so the S-curve gives the expected recall per pair. Hard negatives only look similar: different texts under one license,
-forms with other values, a text in two languages. The same verification distinguishes them.
+forms with other values, a text in two languages. The comparison of shingles rejects them.
 
-The translations are invented for this project. Every pair of languages of a text is a hard negative. Its names, numbers
-and codes are equal, so a method that compares too little of a text would report versions of one page.
+The translations were written for this project. Every pair of translations of a text is a hard negative. Their names,
+numbers and codes are equal, so a method that compares too little of a text would report them as duplicates.
 
 Entry points: `plant_pairs`, `PlantedPairs`.
 """
@@ -140,7 +140,7 @@ def _list_edits(vocabulary: Sequence[str]) -> Iterator[tuple[str, float, Edit]]:
     yield "encoding", 0.0, lambda text, _: (text, "\ufeff" + unicodedata.normalize("NFD", text).replace(" ", "\u00a0"))
     yield "licence", 1.0, lambda text, draw: (_LICENSE + text, _LICENSE + _shuffle_words(text, draw, vocabulary))
     yield "form", 0.5, lambda text, draw: (text, _replace_every_fourth_word(text, draw, vocabulary))
-    yield "translation", 1.0, lambda _, draw: _bilingual_text(draw)
+    yield "translation", 1.0, lambda _, draw: _draw_translations(draw)
 
 
 def _pair_with_edit(edit: Callable[[str, random.Random], str], text: str, draw: random.Random) -> tuple[str, str]:
@@ -180,15 +180,15 @@ def _replace_every_fourth_word(text: str, draw: random.Random, vocabulary: Seque
     return " ".join(draw.choice(vocabulary) if index % 4 == 0 else word for index, word in enumerate(text.split()))
 
 
-def _bilingual_text(draw: random.Random) -> tuple[str, str]:
+def _draw_translations(draw: random.Random) -> tuple[str, str]:
     """Return a short text in two languages."""
     text, translation = draw.sample(draw.choice(NOTICES), 2)
     return text, translation
 
 
 def _measure_pairs(signer: Signer, pairs: Sequence[tuple[str, str]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    hashes, ends = signer.shingles([text for pair in pairs for text in pair])
-    bands = signer.bands(hashes, ends)
+    hashes, ends = signer.compute_shingles([text for pair in pairs for text in pair])
+    bands = signer.compute_bands(hashes, ends)
     sets = np.split(hashes, ends[:-1])
     similarities = [
         compute_similarity(*count_overlap(original, edited))

@@ -1,4 +1,4 @@
-"""Signatures of a shard's documents: the data needed to find its duplicates, without its texts.
+"""Signatures of a shard's documents: the data from which duplicates are found without reading the texts.
 
 A folder of little-endian arrays (docs/formats/signatures.md). Rows are the rows of the document table:
 
@@ -45,7 +45,7 @@ FILES = (DIGESTS, ENDS, SHINGLES, KEY_HASHES, KEY_ROWS)
 SEED = 42
 """Seed for the permutations. A different seed would find different pairs among those below the S-curve's knee."""
 _DTYPE = np.dtype("<u8")
-_ABSENT = "duplicates: rensa is not installed. Install the extra: pip install 'dataprep-assets[duplicates]'"
+_NOT_INSTALLED = "duplicates: rensa is not installed. Install the extra: pip install 'dataprep-assets[duplicates]'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +89,11 @@ def read_library_version() -> str:
     try:
         return metadata.version("rensa")
     except metadata.PackageNotFoundError:
-        raise ConfigError(_ABSENT) from None
+        raise ConfigError(_NOT_INSTALLED) from None
 
 
 class Signer:
-    """Computation of text signatures."""
+    """Calculator of text signatures."""
 
     def __init__(self, settings: SignatureSettings) -> None:
         """Store the settings. Raises ConfigError if the required library is not installed."""
@@ -105,14 +105,14 @@ class Signer:
             try:
                 from rensa import RMinHash
             except ImportError as error:
-                raise ConfigError(_ABSENT) from error
+                raise ConfigError(_NOT_INSTALLED) from error
             self._minhash: Any = RMinHash
 
-    def shingles(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    def compute_shingles(self, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Return the shingles of texts, as `ShingleHashes.hash_texts` does."""
         return self._shingles.hash_texts([split_compared_words(text, self._settings.normalization) for text in texts])
 
-    def bands(self, hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def compute_bands(self, hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the band hashes of texts, given their shingles: ``(texts, bands)``, uint64."""
         banding = self._settings.banding
         used_hashes = banding.bands * banding.rows
@@ -125,7 +125,9 @@ class Signer:
             bands = mix_bits(bands * np.uint64(0x100000001B3) + values[:, :, row] + np.uint64(row + 1))
         return bands
 
-    def digests(self, texts: Sequence[str], hashes: NDArray[np.uint64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def compute_digests(
+        self, texts: Sequence[str], hashes: NDArray[np.uint64], ends: NDArray[np.int64]
+    ) -> NDArray[np.uint64]:
         """Return 128 bits of the compared form and 64 bits of the text itself: ``(texts, 3)``, uint64.
 
         Texts that are compared by shingles are equal if their shingles are equal.
@@ -183,13 +185,15 @@ class SignatureWriter:
             compared_texts = [text for _, text in numbered_texts]
             is_near = self._settings.kind == "near"
             hashes, ends = (
-                self._signer.shingles(compared_texts) if is_near else (np.empty(0, np.uint64), np.empty(0, np.int64))
+                self._signer.compute_shingles(compared_texts)
+                if is_near
+                else (np.empty(0, np.uint64), np.empty(0, np.int64))
             )
-            digests[position] = self._signer.digests(compared_texts, hashes, ends)
+            digests[position] = self._signer.compute_digests(compared_texts, hashes, ends)
             keys = digests[position, :1]
             if is_near:
                 counts[position] = np.diff(ends, prepend=0)
-                keys = np.concatenate([keys, self._signer.bands(hashes, ends)], axis=1)
+                keys = np.concatenate([keys, self._signer.compute_bands(hashes, ends)], axis=1)
                 _write(self._shingles, hashes)
             self._keys.append(keys)
             self._key_rows.append((position + self.rows).astype(np.uint32))
@@ -251,12 +255,12 @@ class SignedShard:
     def _shingles(self) -> NDArray[np.uint64]:
         return self._map(SHINGLES, _DTYPE, int(self._ends[-1]) if self.rows else 0)
 
-    def shingles(self, row: int) -> NDArray[np.uint64]:
+    def get_shingles(self, row: int) -> NDArray[np.uint64]:
         """Return the shingle hashes of a row, increasing: uint64."""
         start = int(self._ends[row - 1]) if row else 0
         return self._shingles[start : int(self._ends[row])]
 
-    def sizes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def count_shingles(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of shingles of each row: ``(rows,)``."""
         ends = self._ends
         previous_ends = np.where(rows > 0, ends[np.maximum(rows - 1, 0)], 0)
@@ -281,10 +285,10 @@ class SignedShard:
         if len(rows) and rows[-1] >= shard.rows:
             yield f"has {count_of(shard.rows, 'row')}, expected at least {int(rows[-1]) + 1:,}"
             return
-        pairs = ((self.shingles(index), shard.shingles(row)) for index, row in enumerate(rows.tolist()))
+        pairs = ((self.get_shingles(index), shard.get_shingles(row)) for index, row in enumerate(rows.tolist()))
         for name, differing_settings in (
             (DIGESTS, (self.digests != shard.digests[rows]).any(axis=1)),
-            (ENDS, self.sizes(np.arange(len(rows))) != shard.sizes(rows)),
+            (ENDS, self.count_shingles(np.arange(len(rows))) != shard.count_shingles(rows)),
             (SHINGLES, np.array([not np.array_equal(own_set, stored_set) for own_set, stored_set in pairs], np.bool_)),
         ):
             if differing_settings.any():

@@ -31,7 +31,7 @@ _LOWERED = re.compile("[\u2080-\u208e]")
 """Digits and signs that NFKC would join to the previous word: `10²` is not 102."""
 _KNOWN_WORDS = 1 << 20
 """Number of words whose hashes are cached: at most 150 MB."""
-_UNSPACED = (
+_UNSPACED_RANGES = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
     (0x1780, 0x17FF),  # Khmer
@@ -41,7 +41,7 @@ _UNSPACED = (
     (0xF900, 0xFAFF),
     (0x20000, 0x323AF),
 )
-_MAY_BE_UNSPACED = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _UNSPACED) + "]")
+_MAY_BE_UNSPACED = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _UNSPACED_RANGES) + "]")
 
 
 class _LetterTable(dict[int, str]):
@@ -58,7 +58,7 @@ class _LetterTable(dict[int, str]):
         if category == "Cf" or 0xFE00 <= code <= 0xFE0F:
             replacement = ""
         elif category[0] in "PS" and self._signs:
-            replacement = f" {_TYPED.get(character) or ('-' if category == 'Pd' else character)} "
+            replacement = f" {_TYPED_SIGNS.get(character) or ('-' if category == 'Pd' else character)} "
         elif category[0] in "ZPSC":
             replacement = " "
         elif is_unspaced(character):
@@ -69,7 +69,7 @@ class _LetterTable(dict[int, str]):
         return replacement
 
 
-_TYPED = (
+_TYPED_SIGNS = (
     dict.fromkeys("\u2018\u2019\u201a\u201b", "'") | dict.fromkeys("\u201c\u201d\u201e\u201f", '"') | {"\u2212": "-"}
 )
 """Replacements for typographic signs that editors insert; all dashes are equal."""
@@ -79,11 +79,13 @@ _LETTERS, _LETTERS_AND_SIGNS = _LetterTable(signs=False), _LetterTable(signs=Tru
 def is_unspaced(character: str) -> bool:
     """Return whether a character is a letter of a script without spaces between words."""
     code = ord(character)
-    return code >= 0x0E00 and any(a <= code <= b for a, b in _UNSPACED) and unicodedata.category(character) == "Lo"
+    return (
+        code >= 0x0E00 and any(a <= code <= b for a, b in _UNSPACED_RANGES) and unicodedata.category(character) == "Lo"
+    )
 
 
 def has_unspaced(text: str) -> bool:
-    """Return whether a text may contain such a letter."""
+    """Return whether a text may contain a letter of a script without spaces between words."""
     return _MAY_BE_UNSPACED.search(text) is not None
 
 
@@ -124,7 +126,7 @@ def normalize_text(text: str) -> str:
 
 
 class WordHashes(dict[str, int]):
-    """Cache of the 64-bit hash of each word, keyed if there is a key."""
+    """Cache of the 64-bit hash of each word. The hashes are keyed if there is a key."""
 
     def __init__(self, key: bytes | None) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _CARRIER = (
 )
 """Used if no document of the dataset can be read."""
 MAX_CHARACTERS = 2_000
-"""Number of characters of a document that are used as context of a case."""
+"""Maximum number of characters of a document that serve as the context of a case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Case:
         text: The text.
         is_found: Returns whether the tagger found the case, given the document's columns without and with it.
         positive: Whether it is a true case; false for a hard negative.
-        alone: Whether it is a whole document, instead of a part of one.
+        alone: Whether it is a whole document, instead of a part of a document.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedCounts:
-    """Counts of planted and found cases, and of hard negatives and mistaken ones."""
+    """Counts of planted and found cases, and of hard negatives in total and mistaken for a case."""
 
     planted: int = 0
     found: int = 0

@@ -10,7 +10,7 @@ from string import ascii_lowercase, ascii_uppercase, digits
 
 from dataprep_assets.curation.planted import Case, Values
 
-EACH = 6
+CASES_PER_FORM = 6
 """Number of cases per form, and of hard negatives per kind."""
 _FORMS = {
     "emails": {
@@ -58,13 +58,13 @@ _NEGATIVES = {
 
 def yield_cases() -> Iterator[Case]:
     """Yield the cases."""
-    # The seed is text, because its numbers are the same in every process, unlike Python's hash of a text.
+    # A text as the seed gives the same numbers in every process, because `Random` does not use its `hash()`.
     rng = Random("dataprep-assets planted personal data 1")
     for column, forms in _FORMS.items():
         for form, pattern in forms.items():
-            for _ in range(EACH):
+            for _ in range(CASES_PER_FORM):
                 yield _build_case(column, form, _build_sentence(_fill_column(rng, pattern, column), rng))
-        for number in range(EACH * 2):
+        for number in range(CASES_PER_FORM * 2):
             pattern = _NEGATIVES[column][number % len(_NEGATIVES[column])]
             yield _build_case(column, "", _build_sentence(_fill_pattern(rng, pattern), rng), positive=False)
 

@@ -5,7 +5,7 @@ from random import Random
 
 from dataprep_assets.curation.planted import Case, Values
 
-EACH = 12
+CASES_PER_FORM = 12
 LIMITS = {"lines": ("repeated_line_characters", 0.2), "paragraphs": ("repeated_paragraph_characters", 0.2)}
 """Kind → the column that shows it, and the published limit."""
 _PHRASES = ("repeated_5grams", 0.15)
@@ -19,7 +19,7 @@ _WORDS = _NOUNS.split()
 def yield_cases() -> Iterator[Case]:
     """Yield the cases. Each is a whole document, because the columns are shares of a whole document."""
     rng = Random("dataprep-assets planted repetitions 1")
-    for _ in range(EACH):
+    for _ in range(CASES_PER_FORM):
         own_lines = "\n".join(_build_line(rng) for _ in range(rng.randint(4, 10)))
         line = _build_line(rng)
         yield _build_case("lines", f"{own_lines}\n" + f"{line}\n" * (own_lines.count("\n") + 4))
@@ -29,7 +29,7 @@ def yield_cases() -> Iterator[Case]:
         )
         phrase = " ".join(rng.sample(_WORDS, 7))
         yield _build_case("phrases", f"{own_lines} " + " and so ".join([phrase] * (own_lines.count("\n") + 4)))
-    for _ in range(EACH):
+    for _ in range(CASES_PER_FORM):
         numbered_list = "\n".join(
             f"{number}. The {rng.choice(_WORDS)} of {_build_line(rng)}" for number in range(1, 15)
         )

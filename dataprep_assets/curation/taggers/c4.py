@@ -10,7 +10,7 @@ import re
 from dataprep_assets.curation.text_tagger import TextTagger
 
 _ENDS = (".", "?", "!", '"', "'")
-_LONGEST_WORD, _FEWEST_WORDS = 1000, 3
+_MAX_WORD_CHARACTERS, _MIN_WORDS = 1000, 3
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 _POLICIES = re.compile(r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies")
 _SENTENCE = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s|$)")
@@ -30,8 +30,8 @@ def measure_text(text: str) -> tuple[int, int, bool, bool]:
     for full_line in text.splitlines():
         words = full_line.split()
         # Measure words only if the line is long enough to contain one that is too long.
-        if len(words) < _FEWEST_WORDS or (
-            len(full_line) > _LONGEST_WORD and any(len(word) > _LONGEST_WORD for word in words)
+        if len(words) < _MIN_WORDS or (
+            len(full_line) > _MAX_WORD_CHARACTERS and any(len(word) > _MAX_WORD_CHARACTERS for word in words)
         ):
             continue
         line = _CITATION.sub("", full_line) if "[" in full_line else full_line

@@ -1,7 +1,7 @@
-"""The language of a document, by py3langid, whose wheel contains the model and only needs numpy (the extra `language`).
+"""The language of a document, as detected by py3langid (the extra `language`), whose wheel contains the model.
 
 Only the first characters are used, because a multilingual document has no single language, and reading the whole text
-would cost more than all other taggers.
+would cost more than all other taggers together.
 """
 
 from functools import cache
@@ -12,7 +12,7 @@ from dataprep_assets.curation.planted.language import yield_cases
 from dataprep_assets.curation.text_tagger import TextTagger
 from dataprep_assets.errors import ConfigError
 
-READ = 1_000
+MAX_CHARACTERS = 1_000
 """Number of characters to read: about 150 words."""
 
 
@@ -24,26 +24,26 @@ def _load_identifier() -> Any:
             LanguageIdentifier,
         )
     except ImportError as error:
-        raise ConfigError(_ABSENT) from error
+        raise ConfigError(_NOT_INSTALLED) from error
     # Normalize scores to probabilities from 0 to 1, so that rules can compare them with a threshold.
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-_ABSENT = "tag: language: py3langid is not installed. Install the extra: pip install 'dataprep-assets[language]'"
+_NOT_INSTALLED = "tag: language: py3langid is not installed. Install the extra: pip install 'dataprep-assets[language]'"
 
 
 def _read_version() -> str:
     try:
         return f"1, py3langid {metadata.version('py3langid')}"
     except metadata.PackageNotFoundError:
-        raise ConfigError(_ABSENT) from None
+        raise ConfigError(_NOT_INSTALLED) from None
 
 
 def measure_text(text: str) -> tuple[str | None, float | None]:
     """Return the values of the columns for one text, in column order."""
     if not text:
         return None, None
-    name, score = _load_identifier().classify(text[:READ])
+    name, score = _load_identifier().classify(text[:MAX_CHARACTERS])
     # Round, because the last digits of a float sum may differ between processors.
     return str(name), round(float(score), 4)
 

@@ -51,19 +51,21 @@ _V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{1,4}:[0-9A-Fa-f:]{3,35}[0-9A-Fa-f](?![\w:])")
 
 # List the ranges here, because Python's `is_global` changes between patch versions, and counts must not.
-_SPECIAL = """
+_SPECIAL_RANGES = """
     0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.168.0.0/16
     198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
     ::/128 ::1/128 ::ffff:0:0/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 fc00::/7 fe80::/10
 """
 """Networks that are not globally reachable, in IANA's special-purpose registries."""
-_GLOBAL_IN_THEM = """
+_GLOBAL_RANGES = """
     192.0.0.9/32 192.0.0.10/32 2001:1::1/128 2001:1::2/128 2001:3::/32 2001:4:112::/48 2001:20::/28 2001:30::/28
 """
-_NOBODYS, _EVERYBODYS = ([ip_network(one) for one in some.split()] for some in (_SPECIAL, _GLOBAL_IN_THEM))
+_SPECIAL_NETWORKS, _GLOBAL_NETWORKS = (
+    [ip_network(one) for one in some.split()] for some in (_SPECIAL_RANGES, _GLOBAL_RANGES)
+)
 
-_ABROAD = re.compile(r"(?<![\w+])\+[1-9][\d ()./-]{6,24}")
-_TRUNK = re.compile(r"(?<![\w.,/+:-])(?<!\d )\(?0[1-9][\d ()./-]{6,20}")
+_INTERNATIONAL = re.compile(r"(?<![\w+])\+[1-9][\d ()./-]{6,24}")
+_NATIONAL = re.compile(r"(?<![\w.,/+:-])(?<!\d )\(?0[1-9][\d ()./-]{6,20}")
 _AMERICAN = re.compile(r"(?<![\w.-])(?:\([2-9]\d\d\) ?|[2-9]\d\d[-. ])[2-9]\d\d[-. ]\d{4}(?![\w-]|\.\d)")
 _SEPARATED = re.compile(r"[ ()./-]+")
 _DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./-]\d{1,2}[./-]\d{1,2}")
@@ -145,7 +147,9 @@ def find_addresses(text: str) -> Iterator[str]:
 
 
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
-    return not any(address in network for network in _NOBODYS) or any(address in network for network in _EVERYBODYS)
+    return not any(address in network for network in _SPECIAL_NETWORKS) or any(
+        address in network for network in _GLOBAL_NETWORKS
+    )
 
 
 def find_phones(text: str) -> Iterator[str]:
@@ -153,12 +157,12 @@ def find_phones(text: str) -> Iterator[str]:
 
     Digits in one piece only count as a phone number after `+`, because most of them are something else.
     """
-    for match in _ABROAD.finditer(text):
+    for match in _INTERNATIONAL.finditer(text):
         digits = _keep_digits(match[0])
         # An international number has at most 15 digits (E.164).
         if 8 <= len(digits) <= 15:
             yield match[0].rstrip(" ()./-")
-    for match in _TRUNK.finditer(text):
+    for match in _NATIONAL.finditer(text):
         phone = match[0].strip(" ./-")
         digits, groups = _keep_digits(phone), [group for group in _SEPARATED.split(phone) if group]
         # A 0 and groups are not enough, because dates and book numbers may have both.

@@ -38,10 +38,10 @@ def measure_text(text: str) -> list[float | None]:
         count, characters = count_repeated(parts)
         shares += [count / len(parts), characters / len(text)]
     words = text.split()
-    return shares + [characters / len(text) for characters in _ngram_characters(words)]
+    return shares + [characters / len(text) for characters in _count_ngram_characters(words)]
 
 
-def _ngram_characters(words: Sequence[str]) -> list[int]:
+def _count_ngram_characters(words: Sequence[str]) -> list[int]:
     """Return the characters of the most frequent 2-, 3- and 4-gram, then of the repeated 5- to 10-grams."""
     number: dict[str, int] = {}
     ids = np.fromiter((number.setdefault(word, len(number)) for word in words), np.int64, len(words))
@@ -53,7 +53,7 @@ def _ngram_characters(words: Sequence[str]) -> list[int]:
             lengths += [0] * (n in TOP or n in REPEATED)
             continue
         if not all_differ:
-            grams, firsts, counts = _longer_grams(grams, ids[n - 1 :], len(number))
+            grams, firsts, counts = _extend_grams(grams, ids[n - 1 :], len(number))
             # If all n-grams differ, so do all longer ones, and counting them is unnecessary.
             all_differ = len(counts) == len(grams)
         if n in TOP:
@@ -61,11 +61,11 @@ def _ngram_characters(words: Sequence[str]) -> list[int]:
             index, frequency = (0, 1) if all_differ else _find_most_frequent(firsts, counts)
             lengths.append(int(starts[index + n] - starts[index] + n - 1) * frequency)
         elif n in REPEATED:
-            lengths.append(0 if all_differ else _repeated_characters(grams, starts, n))
+            lengths.append(0 if all_differ else _count_repeated_characters(grams, starts, n))
     return lengths
 
 
-def _longer_grams(grams: Grams, next_grams: Grams, words: int) -> tuple[Grams, Grams, Grams]:
+def _extend_grams(grams: Grams, next_grams: Grams, words: int) -> tuple[Grams, Grams, Grams]:
     """Return the n-grams that are one word longer, as numbers per position, with their first positions and counts."""
     # Combine two numbers into one. Both are below the number of words, so the product is far below 2**63.
     pairs = grams[: len(next_grams)] * words + next_grams
@@ -78,7 +78,7 @@ def _find_most_frequent(firsts: Grams, counts: Grams) -> tuple[int, int]:
     return int(firsts[counts == frequency].min()), frequency
 
 
-def _repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
+def _count_repeated_characters(grams: Grams, starts: Grams, n: int) -> int:
     earlier_grams: set[int] = set()
     index = characters = 0
     count, numbers = len(grams), grams.tolist()

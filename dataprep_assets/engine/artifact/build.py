@@ -1,4 +1,4 @@
-"""Building artifacts: their order, their typed facts, and the build of one small artifact under a lock.
+"""Builds of artifacts: the build order, the typed facts, and the build of one small artifact under a lock.
 
 Shards of token bins are built in parallel parts by `pipelines/corpus/token_bins.py`.
 """
@@ -18,8 +18,15 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.staleness.decide import Action, FileFacts, PartitionFacts, decide_action
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import ArtifactStore, JoinedFile
-from dataprep_assets.integrity.commit import publish_directory, staging
-from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, current_time, read_versions, record_files
+from dataprep_assets.integrity.commit import open_staging, publish_directory
+from dataprep_assets.integrity.receipt import (
+    Ledger,
+    Receipt,
+    Verification,
+    format_current_time,
+    read_versions,
+    record_files,
+)
 
 # Typed facts: the values in an artifact's receipt besides its files and counts. They are declared next to the artifact.
 #
@@ -30,7 +37,7 @@ from dataprep_assets.integrity.receipt import Ledger, Receipt, Verification, cur
 #         shards: int
 #
 #     WrittenFiles(facts=CombinedBinsFacts(dtype="uint16", shards=3))
-#     CombinedBinsFacts.of(receipt).shards
+#     CombinedBinsFacts.from_receipt(receipt).shards
 #
 # The receipt stores facts as JSON under the same names. Unset fields are not written, so a fact that only some
 # artifacts have does not appear in the other receipts.
@@ -59,7 +66,7 @@ class Facts(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-# The order in which a dataset is built: one artifact after the other, inputs first.
+# The build order of a dataset: one artifact after the other, inputs first.
 #
 # Artifacts whose partitions are split into ranges (`Partitions.ranges`) are built together, range by range. An
 # artifact that streams its source then needs local files for one range only.
@@ -68,14 +75,14 @@ class Facts(BaseModel):
 def group_by_build(specs: Sequence[ArtifactSpec]) -> list[tuple[ArtifactSpec, ...]]:
     """Group the artifacts that are built together, keeping their order. Most groups have one artifact."""
 
-    def group(spec: ArtifactSpec) -> object:
+    def get_group(spec: ArtifactSpec) -> object:
         return spec.partitions if spec.partitions is not None and spec.partitions.ranges is not None else spec
 
     # `groupby` joins only neighbors, which is enough because specs that share ranges are adjacent
-    return [tuple(members) for _, members in groupby(specs, key=group)]
+    return [tuple(members) for _, members in groupby(specs, key=get_group)]
 
 
-def build_order(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:
+def iterate_builds(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Iterator[tuple[ArtifactSpec, Sequence[str]]]:
     """Yield each artifact with the partitions to build (empty if unpartitioned).
 
     The order is computed lazily, because building earlier artifacts plans the partitions of later ones.
@@ -142,11 +149,11 @@ def ensure_built(
     """
     artifact = recipe.artifact
     directory = store.directory(artifact)
-    # In a bucket, first upload artifacts that were built here but not sent. The lock is taken later, because the
-    # upload would mistake our own lock for a build in progress. This check reads no files.
+    # In a bucket, this call also uploads artifacts that were built here but not uploaded yet. It comes before the
+    # lock, because the upload would mistake our own lock for a build in progress. It reads no files.
     if store.knows_digests and (kept_receipt := _find_current_receipt(recipe, store, verification)) is not None:
         return kept_receipt, True
-    with staging(directory, recipe.key) as staged:
+    with open_staging(directory, recipe.key) as staged:
         # repeat the check under the lock, because another process may have built the artifact meanwhile
         receipt = _find_current_receipt(recipe, store, verification)
         # only a writer that resumes knows which files of a killed build are complete
@@ -174,7 +181,7 @@ def ensure_built(
             facts=written_files.facts.to_json() if written_files.facts is not None else {},
             ledger=written_files.ledger,
             sources=written_files.sources,
-            measured={"created": current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
+            measured={"created": format_current_time(), "versions": read_versions(), "wall_seconds": round(seconds, 3)},
             recipe=final_recipe.to_json(),
         )
         # write the receipt last and publish with one rename, so that a build killed earlier leaves no artifact

@@ -50,7 +50,7 @@ def validate_declaration(model: type[D], attributes: Mapping[str, Any], yaml_pat
             )
         raise build_mistakes_error(
             describe_mistakes(error, model, document)
-        ) from None  # otherwise, the cause would be printed first
+        ) from None  # because a cause would be printed before the mistakes
     try:
         return declaration.resolve_paths(yaml_path.parent)
     except ConfigError as error:
@@ -82,7 +82,7 @@ class Dataset(ABC):
         self.declaration = declaration
 
     @classmethod
-    def own_templates(cls, attributes: Any) -> Collection[Keys]:
+    def list_own_templates(cls, attributes: Any) -> Collection[Keys]:
         """Return the keys whose text is another program's template, so `{{ … }}` in them is not resolved.
 
         Args:
@@ -139,26 +139,25 @@ class Dataset(ABC):
     def summary(self, store: ArtifactStore) -> list[str]:
         """Return lines that describe the built dataset, printed at the end of a run."""
 
-    def total_lines(self, store: ArtifactStore) -> Sequence[str]:
-        """Return the lines of `summary` with the totals, which the end of a run never leaves out."""
+    def describe_totals(self, store: ArtifactStore) -> Sequence[str]:
+        """Return the lines of `summary` with the totals, which every run prints at its end."""
         return ()
 
-    def trainer_lines(self, store: ArtifactStore) -> Sequence[str]:
+    def describe_trainers(self, store: ArtifactStore) -> Sequence[str]:
         """Return a line of settings for each trainer that can read the dataset, such as `nanoGPT: data_dir = '…'`."""
         return ()
 
-    def last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
-        """Return the counts of its splits after the last complete run; None if there are none.
+    def read_last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
+        """Return the counts of its splits after the last complete run; None if there was no complete run.
 
-        The counts come from the data card, the last artifact of a run. After a killed run, they are therefore still
-        the counts of the run before.
+        The counts come from the data card, which is the last artifact of a run. A killed run does not change them.
         """
         for spec in self.specs:
             if spec.name == DATA_CARD and (receipt := store.receipt(spec.locate_artifact(store))) is not None:
                 return DatasetCounts(receipt=receipt, splits=CardFacts.from_receipt(receipt).splits)
         return None
 
-    def standing_lines(self, store: ArtifactStore) -> Sequence[str]:
+    def describe_state(self, store: ArtifactStore) -> Sequence[str]:
         """Return lines that are printed after every run, even a failed or empty one, and by `status`.
 
         `summary` includes them.
@@ -169,14 +168,15 @@ class Dataset(ABC):
         """Return remarks on the declaration that are cheap to compute and need no built artifacts."""
         return ()
 
-    def boundary_line(self) -> str:
-        """Return which tokens separate documents; empty if the dataset has no documents or its tokenizer is not here.
+    def describe_boundaries(self) -> str:
+        """Return a line with the tokens that separate documents.
 
-        Raises TokenizerError if the tokenizer has no such tokens.
+        The line is empty if the dataset has no documents or its tokenizer is not on this machine. Raises TokenizerError
+        if the tokenizer has no such tokens.
         """
         return ""
 
-    def remarks_on(self, source: "Dataset") -> Iterable[Remark]:
+    def find_source_remarks(self, source: "Dataset") -> Iterable[Remark]:
         """Return remarks on another declared dataset that this one is built from."""
         return ()
 
@@ -184,8 +184,8 @@ class Dataset(ABC):
         """Return remarks on declared changes that no run applies. They are derived from the existing artifacts."""
         return ()
 
-    def trial_remarks(self) -> Iterable[Remark]:
-        """Return remarks that need the user's own code to run on a few rows: for `dataprep check` and first runs."""
+    def find_trial_remarks(self) -> Iterable[Remark]:
+        """Return remarks that require running the user's code on a few rows, for `dataprep check` and first runs."""
         return ()
 
     def cost(self, store: ArtifactStore, machine: "Machine") -> "Estimate":

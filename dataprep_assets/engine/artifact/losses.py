@@ -1,7 +1,8 @@
-"""Losses: source rows that are missing in a dataset's products, by reason and file, from receipts; checks of ledgers.
+"""Losses: source rows that are missing from a dataset's products, by reason and file; and checks of ledgers.
 
-Each spec returns the losses of its finished partitions (`ArtifactSpec.losses`), because only the spec knows the meaning
-of its ledger's reasons. Runs, `dataprep show` and the library print all losses with these functions.
+The losses are computed from receipts. Each spec returns the losses of its finished partitions (`ArtifactSpec.losses`),
+because only the spec knows the meaning of its ledger's reasons. Runs, `dataprep show` and the library print all losses
+with these functions.
 
 Entry points: `Loss`, `find_dropped_rows`, `find_losses`, `LossTable`.
 """
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 
 
 def find_ledger_imbalance(receipt: Receipt) -> Iterator[str]:
-    """Yield a sentence if some rows of the ledger are neither documents nor drops."""
+    """Yield a sentence if the ledger's documents and dropped rows do not add up to its rows."""
     name = describe_artifact(receipt)
     try:
-        require_ledger(receipt).balance(name)
+        require_ledger(receipt).require_balance(name)
     except IntegrityError as error:
         yield str(error)
 
@@ -39,7 +40,7 @@ def find_ledger_imbalance(receipt: Receipt) -> Iterator[str]:
 def find_unbalanced_lines(
     receipt: Receipt, lines: Iterable[Mapping[str, Any]], count_field: str = "documents"
 ) -> Iterator[str]:
-    """Yield a sentence per source file whose rows do not equal its drops plus its written rows.
+    """Yield a sentence for each source file whose written and dropped rows do not add up to its rows.
 
     `count_field` is the field with the number of written rows. `receipt` is used only for its name.
     """
@@ -53,7 +54,7 @@ def find_unbalanced_lines(
 
 
 def find_wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence per field whose sum over the source files' lines differs from the ledger."""
+    """Yield a sentence for each field whose sum over the source files' lines differs from the ledger."""
     name, ledger = describe_artifact(receipt), require_ledger(receipt)
     for count in fields:
         if (total := sum(line[count] for line in lines)) != getattr(ledger, count):
@@ -61,7 +62,7 @@ def find_wrong_sums(receipt: Receipt, lines: Sequence[Mapping[str, Any]], fields
 
 
 def find_wrong_drops(receipt: Receipt) -> Iterator[str]:
-    """Yield a sentence if the source files' drops do not sum to the ledger's drops."""
+    """Yield a sentence if the source files' dropped rows do not add up to the ledger's dropped rows."""
     ledger = require_ledger(receipt)
     by_reason = sum((Counter(line["dropped"]) for line in receipt.sources), Counter())
     # compare without zero counts, because adding counters removes them
@@ -98,7 +99,7 @@ _FILES_INDENT = 4
 """Indent of files on a separate line, in columns."""
 _SIZES = {"max_doc_tokens", "pack_size"}
 """Reasons that are sizes to which longer items are truncated."""
-_WIDEST, _LEAST = 34, 20
+_MAX_REASON_WIDTH, _MIN_FILES_WIDTH = 34, 20
 """Maximum width of a reason, and minimum width of its files, in columns."""
 
 
@@ -136,7 +137,7 @@ def return_no_losses(store: ArtifactStore, receipts: Sequence[Receipt]) -> Itera
 
 
 def list_file_lines(receipt: Receipt) -> Sequence[Mapping[str, Any]]:
-    """Return a receipt's lines about its source files; if it has none, one line for its partition as the only file."""
+    """Return a receipt's lines about its source files; without any, one line that treats its partition as a file."""
     lines: Sequence[Mapping[str, Any]] = receipt.sources or receipt.facts.get("sources", ())
     drops = receipt.ledger.dropped if receipt.ledger is not None else {}
     lines = lines or [{"file": receipt.partition}]
@@ -181,7 +182,7 @@ def find_losses(
     store: ArtifactStore,
     partitions: "Mapping[ArtifactSpec, Sequence[str | None]] | None" = None,
 ) -> list[Loss]:
-    """Return the losses of all existing artifacts, or of some artifacts' `partitions`, in build order."""
+    """Return the losses of all existing artifacts, or only of the given `partitions`, in build order."""
     losses: list[Loss] = []
     for spec in specs:
         with suppress(DataprepError):  # an unplanned or damaged artifact is reported by the next run or `verify`
@@ -230,7 +231,7 @@ class LossTable:
         return "lost: " + (", ".join(texts) or "nothing")
 
     def lines(self, max_lines: int | None = None, more: str = "", width: int = LAYOUT_COLUMNS) -> Iterator[str]:
-        """Yield the headline, then the lines of each reason; with `max_lines`, the lines of a reason are one item.
+        """Yield the headline, then the lines of each reason. With `max_lines`, all lines of a reason are one item.
 
         Args:
             max_lines: Maximum number of reasons to list; None for all.
@@ -241,12 +242,12 @@ class LossTable:
         yield self.headline
         shown_losses = self.losses[:max_lines]
         cells = [self._format_row(loss) for loss in shown_losses]
-        widths = [min(max((len(row[column]) for row in cells), default=0), _WIDEST) for column in range(3)]
+        widths = [min(max((len(row[column]) for row in cells), default=0), _MAX_REASON_WIDTH) for column in range(3)]
         for row, loss in zip(cells, shown_losses, strict=True):
             start = f"  {row[0]:>{widths[0]}} {row[1]:<{widths[1]}}  {row[2]:<{widths[2]}}  "
             indent = sum(widths) + 7
-            is_narrow = width - indent < _LEAST
-            room = max(width - indent, _LEAST)
+            is_narrow = width - indent < _MIN_FILES_WIDTH
+            room = max(width - indent, _MIN_FILES_WIDTH)
             location = self._describe_place(loss, room if max_lines else None)
             texts = (
                 [location] if max_lines else wrap(location, room, break_long_words=False, break_on_hyphens=False)
@@ -273,12 +274,12 @@ class LossTable:
                 **asdict(loss),
                 "count": self._counts[id(loss)],
                 "of": self._privacy.public_value(loss.of) if self._is_shown(loss) else "withheld",
-                "files": self._public_file_counts(loss),
+                "files": self._find_public_file_counts(loss),
             }
             for loss in self.losses
         ]
 
-    def _public_file_counts(self, loss: Loss) -> dict[str, int | str]:
+    def _find_public_file_counts(self, loss: Loss) -> dict[str, int | str]:
         """Return the counts per file in their public form."""
         if loss.unit in _ITEM_NOUNS:
             return {name: self._privacy.public_value(count) for name, count in loss.files.items()}
@@ -319,7 +320,7 @@ class LossTable:
         file_texts = [
             # a file that is itself the lost item has no count
             name if loss.unit in _ITEM_NOUNS else f"{name} {count:,}" if isinstance(count, int) else f"{name} {count}"
-            for name, count in self._public_file_counts(loss).items()
+            for name, count in self._find_public_file_counts(loss).items()
         ]
         text = f"{loss.part}: " if loss.part and file_texts else loss.part
         for position, file in enumerate(file_texts):

@@ -1,7 +1,4 @@
-"""Metadata values for display besides numbers and texts, without Dagster.
-
-`orchestration.metadata` renders them.
-"""
+"""Metadata values other than numbers and texts, without Dagster. `orchestration.metadata` renders them."""
 
 import base64
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""A recipe: everything that determines an artifact's bytes, with names, so that a change can be described.
+"""A recipe: the named ingredients that determine an artifact's bytes, so that a change can be described.
 
-The `key` is the digest by which a finished artifact is compared. The other parts are the named ingredients. They are
-stored in the receipt, and if a later recipe has a different key, `difference` names the changes. A recipe contains no
-path, host, number of workers or secret.
+The `key` is a digest of the ingredients, by which a finished artifact is compared with its recipe. The receipt stores
+the ingredients. If a later recipe has a different key, `find_change` names the changes. A recipe contains no path,
+host, number of workers or secret.
 """
 
 import json
@@ -16,7 +16,7 @@ from dataprep_assets.integrity.receipt import Content, Ledger, Receipt
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.tokenization.reference import describe_affected_texts
 
-_SHOWN = 60
+_MAX_SHOWN = 60
 """Maximum length of a value in a sentence, in characters."""
 
 
@@ -26,8 +26,8 @@ class Change:
 
     Attributes:
         kind: Keyword for tables.
-        reason: One sentence.
-        changes: Each change to the step's version, to inputs and to settings; empty if only a digest differs.
+        reason: The difference in one sentence.
+        changes: The changes to the step's version, inputs and settings; empty if only a digest differs.
         files: A line per changed source file, if the step can name them; otherwise empty.
     """
 
@@ -48,7 +48,7 @@ class IngredientChange:
 
     @property
     def consequence(self) -> str:
-        """The consequence of the change, in brackets, if the values do not show it; otherwise empty."""
+        """The affected texts, in brackets, if the changed values do not show them; otherwise empty."""
         texts = describe_affected_texts(self.name, self.before, self.now)
         return f" ({texts})" if texts else ""
 
@@ -69,14 +69,15 @@ class IngredientChange:
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeInputs:
-    """The named ingredients of an artifact. Recipes, receipts and locks have them and are compared by them.
+    """The named ingredients of an artifact, by which recipes, receipts and locks are compared.
 
     Attributes:
         version: Version of the step that builds it.
         settings: Name → value of every setting that affects bytes, as JSON values.
         sources: Name → digest of each input that is not an artifact: files, a tokenizer, a listing, a part of an
-            artifact. These are never looked up in the store.
-        upstream: `[dataset:]name[/partition]` of each input artifact → its content. `verify` looks it up in the store.
+            artifact. `verify` does not look these up in the store.
+        upstream: `[dataset:]name[/partition]` of each input artifact → its content. `verify` looks these up in the
+            store.
     """
 
     version: int = 1
@@ -85,7 +86,7 @@ class RecipeInputs:
     upstream: Mapping[str, Content] = field(default_factory=dict)
 
     @classmethod
-    def of_receipt(cls, receipt: Receipt) -> "RecipeInputs":
+    def extract_from(cls, receipt: Receipt) -> "RecipeInputs":
         """Return the ingredients that the receipt records."""
         names = {one.name for one in fields(RecipeInputs)}
         return cls(**{name: value for name, value in receipt.recipe.items() if name in names})
@@ -95,10 +96,10 @@ class RecipeInputs:
         """The ingredients, without the other fields of a recipe or a lock entry."""
         return RecipeInputs(version=self.version, settings=self.settings, sources=self.sources, upstream=self.upstream)
 
-    def changes(self, now: "RecipeInputs") -> list[IngredientChange]:
-        """Return the changes from these ingredients to `now`, ordered: version, inputs, settings, sources.
+    def list_changes(self, now: "RecipeInputs") -> list[IngredientChange]:
+        """Return the changes from these ingredients to `now`, in the order: version, inputs, settings, sources.
 
-        Settings have dotted names.
+        The names of nested settings are dotted.
         """
         changes = []
         if self.version != now.version:
@@ -112,13 +113,13 @@ class RecipeInputs:
             changes += _find_changes("settings", old_settings, new_settings)
         return changes + _find_changes("sources", self.sources, now.sources)
 
-    def change(self, now: "RecipeInputs", source_changes: Sequence[str] = ()) -> Change | None:
-        """Return the first change as a sentence; if changes name the texts they affect, all such changes.
+    def describe_change(self, now: "RecipeInputs", source_changes: Sequence[str] = ()) -> Change | None:
+        """Return the first change as a sentence, or all changes that name the texts they affect.
 
-        Returns None if there is no change. Settings come before sources, because a listing may differ only because the
-        globs do. `source_changes`, if a step provides them, replace the names of the changed sources.
+        Returns None if there is no change. Settings come before sources, because a changed glob also changes the
+        listing. `source_changes`, if a step provides them, replace the names of the changed sources.
         """
-        changes = self.changes(now)
+        changes = self.list_changes(now)
         changes_by_kind = {
             kind: [one for one in changes if one.kind == kind] for kind in ("upstream", "settings", "sources")
         }
@@ -127,10 +128,10 @@ class RecipeInputs:
             return Change(kind="older version", reason=reason, changes=tuple(changes[:1]))
         names, files = (*changes_by_kind["upstream"], *changes_by_kind["settings"]), tuple(source_changes)
         if changes_by_kind["upstream"]:
-            reason = f"its input changed: {_first_names(_list_names(changes_by_kind['upstream']))}"
+            reason = f"its input changed: {_join_first_names(_list_names(changes_by_kind['upstream']))}"
             return Change(kind="input changed", reason=reason, changes=names, files=files)
         source = (
-            "its source changed: " + _first_names(list(files) or _list_names(changes_by_kind["sources"]))
+            "its source changed: " + _join_first_names(list(files) or _list_names(changes_by_kind["sources"]))
             if changes_by_kind["sources"]
             else ""
         )
@@ -181,12 +182,12 @@ class Recipe(RecipeInputs):
         """Return the part of the recipe that a receipt stores. Artifact and key are separate fields of the receipt."""
         return asdict(self.ingredients)
 
-    def difference(self, receipt: Receipt) -> Change | None:
+    def find_change(self, receipt: Receipt) -> Change | None:
         """Return the difference from the receipt's recipe; None if the keys and the ledger match."""
         if receipt.key == self.key:
             return self._find_ledger_change(receipt)
         unnamed = Change(kind="recipe changed", reason="built from different inputs or settings")
-        return RecipeInputs.of_receipt(receipt).change(self, self.source_changes) or unnamed
+        return RecipeInputs.extract_from(receipt).describe_change(self, self.source_changes) or unnamed
 
     def _find_ledger_change(self, receipt: Receipt) -> Change | None:
         if self.ledger is None:
@@ -229,7 +230,7 @@ def _find_changes(
 
 
 def _describe_changes(shown_changes: list[IngredientChange], changes: list[IngredientChange]) -> str:
-    """Return a sentence for the shown changes, and the number of the remaining ones."""
+    """Return a sentence with the shown changes and the number of remaining changes."""
     sentences = (
         f"{one.name} was {_format_value(one.before)}, now {_format_value(one.now)}{one.consequence}"
         for one in shown_changes
@@ -245,7 +246,7 @@ def _list_names(changed: list[IngredientChange]) -> list[str]:
     return [one.name for one in changed]
 
 
-def _first_names(names: list[str], max_names: int = 3) -> str:
+def _join_first_names(names: list[str], max_names: int = 3) -> str:
     return ", ".join(names[:max_names]) + (f" and {len(names) - max_names} more" if len(names) > max_names else "")
 
 
@@ -257,4 +258,4 @@ def _format_value(value: Any) -> str:
     if isinstance(value, list):
         value = ", ".join(map(str, value)) or "empty"
     text = "not set" if value is None else str(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

@@ -1,8 +1,8 @@
 """The specification of an artifact, its asset path, and the watch of its source.
 
-A dataset's Dagster assets, checks and job (`orchestration`), the build order (`build.build_order`), its stale artifacts
-(`status`) and the artifacts to sweep are all derived from its list of specs. A layer's `dataset.py` builds the list;
-each spec is written next to the build function that it names. This module does not import Dagster.
+A dataset's Dagster assets, checks and job (`orchestration`), its build order (`build.iterate_builds`), its stale
+artifacts (`status`) and the artifacts to sweep are all derived from its list of specs. A layer's `dataset.py` builds
+the list. Each spec is written next to the build function that it names. This module does not import Dagster.
 """
 
 import os
@@ -29,8 +29,8 @@ from dataprep_assets.stores.files import OTHERS, digest_value, is_in_closed_fold
 
 # Source watch: detects whether a source changed since it was planned. Automation polls it regularly.
 #
-# Polling is cheap: it lists the source or requests its commit, but reads, downloads and writes no files. Only if the
-# listing differs from the last poll is it compared with the current plan and the difference described in words.
+# Polling is cheap: it lists the source or requests its commit, but reads, downloads and writes no files. Only a listing
+# that differs from the last poll is compared with the current plan, and the difference is described in words.
 #
 # Entry points: `SourceWatch`, which a layer puts into the spec that reads the source, and `poll_source`.
 
@@ -39,12 +39,12 @@ EDITED = "files were edited in place, with the same names and sizes"
 
 @dataclass(frozen=True, kw_only=True)
 class SourceIdentity:
-    """Two digests of a source's current listing. If both are equal to earlier ones, the source did not change.
+    """Two digests of a source's current listing. If neither digest changed, the source did not change.
 
     Attributes:
-        listing: Digest of the facts that the plan also has: names, sizes, versions, commits.
-        stamps: Digest of the modification times of local files, which the plan does not have. Local files have no
-            version until they are read. Empty if there are none.
+        listing: Digest of the facts that the plan also records: names, sizes, versions, commits.
+        stamps: Digest of the modification times of local files, which the plan does not record. It is needed because
+            local files have no version until they are read. Empty if there are no local files.
     """
 
     listing: str
@@ -57,12 +57,12 @@ class SourceIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceWatch:
-    """Functions that detect changes to a source. Both raise DataprepError if it cannot be listed.
+    """Functions that detect changes to a source. Both raise DataprepError if the source cannot be listed.
 
     Attributes:
         identity: Returns the source's current identity.
-        changes: Describes the differences between the source and the plan in the store, without file names; "" if
-            there are none.
+        changes: Describes the differences between the source and the plan in the store, without file names; returns ""
+            if there are none.
     """
 
     identity: Callable[[ArtifactStore], SourceIdentity]
@@ -83,7 +83,7 @@ def poll_source(watch: SourceWatch, store: ArtifactStore, last_identity: str | N
     Args:
         watch: The functions that list the source.
         store: Where the plan is stored.
-        last_identity: The identity at the last poll without a change or followed by a run; None at the first poll.
+        last_identity: The identity at the last poll that found no change or started a run; None at the first poll.
     """
     identity = watch.identity(store)
     now = str(identity)
@@ -128,16 +128,17 @@ def join_counts(counts: Iterable[tuple[int, str, str]]) -> str:
 
 # The check of every artifact of a sensitive dataset: only the owner can read its files on this machine.
 #
-# `ArtifactSpec` adds it automatically. It examines current file modes, so its verdicts are never cached.
+# `ArtifactSpec` adds this check automatically. Its verdicts are never cached, because file modes may change at any
+# time.
 
 _PrivateFolders = tuple[Iterable[Path], str | None]
 """Folders that must be private, and DAGSTER_HOME if it is set."""
-_HOLDS_RUNS = ("storage", "history", "runs", "event_logs", "schedules")
+_RUN_ENTRIES = ("storage", "history", "runs", "event_logs", "schedules")
 """Entries that show that DAGSTER_HOME contains runs; a folder with only settings need not be private."""
 
 
 def list_folders(store: ArtifactStore, dataset: str, artifacts: Iterable[Artifact] = ()) -> list[Path]:
-    """Return the local folders that contain these artifacts or copies of them; by default the whole dataset's."""
+    """Return the local folders with these artifacts or copies of them; by default, the folders of the whole dataset."""
     names = [str(artifact) for artifact in artifacts] or [dataset]
     return [folder for name in names for folder in (store.root / name, store.root / FETCHED / name) if folder.exists()]
 
@@ -204,7 +205,7 @@ def permissions_private(folders: Iterable[Path], home: str | None = None) -> Fin
 def _open_home(home: str | None) -> Iterator[Row]:
     """Yield a row for Dagster's folder if it contains runs and other users can open it."""
     folder = Path(home) if home else None
-    if folder is None or not any((folder / name).exists() for name in _HOLDS_RUNS) or is_in_closed_folder(folder):
+    if folder is None or not any((folder / name).exists() for name in _RUN_ENTRIES) or is_in_closed_folder(folder):
         return
     yield {"folder": str(folder), "open_paths": 1, "permissions": f"{folder.stat().st_mode & OTHERS:04o}"}
 
@@ -228,7 +229,7 @@ PERMISSIONS_PRIVATE: Check[_PrivateFolders] = Check(
 # The split is in the last part, because Dagster's graph shows only the last part. A code location that reads another
 # location's asset knows only its path, so the artifact must be derivable from the path.
 #
-# Entry points: `asset_path`, `parse_asset_path`.
+# Entry points: `build_asset_path`, `parse_asset_path`.
 
 AssetPath = tuple[str, ...]
 """Parts of an asset's key."""
@@ -237,7 +238,7 @@ OF_SPLITS = ("snapshot", "tags", "signatures", "selection", "token_bins", "docum
 """Artifacts that exist once per split. No other artifact's name begins with one of these names and `_`."""
 
 
-def asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
+def build_asset_path(dataset: str, name: str, split: str | None = None) -> tuple[str, str]:
     """Return the path of an artifact's asset; raise ValueError if `parse_asset_path` would not return this name."""
     asset = name if split is None else f"{name}_{split}"
     if _split_name(asset) != (name, split):
@@ -307,7 +308,7 @@ class DatasetInput:
         name: Name of the artifact.
         split: The split, if the artifact exists once per split.
         keys: Keys of the declaration in which the dataset is named.
-        advice: Remedy for a user whose dataset never has this artifact.
+        advice: Remedy to show if the other dataset never has this artifact.
     """
 
     dataset: str
@@ -320,12 +321,12 @@ class DatasetInput:
     @property
     def path(self) -> AssetPath:
         """The parts of the asset's key."""
-        return asset_path(self.dataset, self.name, self.split)
+        return build_asset_path(self.dataset, self.name, self.split)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AssetInput:
-    """An asset outside of this project's datasets, as an input. Its files are the source."""
+    """An asset outside of this project's datasets, as an input. Its files are read as the source."""
 
     key: tuple[str, ...]
 
@@ -386,8 +387,8 @@ def count_documents(receipt: Receipt) -> int | None:
     return None if receipt.ledger is None else receipt.ledger.documents
 
 
-# Specs are compared by identity, because they are keys of dictionaries and some fields cannot be hashed. Therefore a
-# dataset returns the same objects at every call.
+# Specs are compared by identity, because they are keys of dictionaries and some of their fields cannot be hashed.
+# Therefore `Dataset.specs` returns the same objects at every call.
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArtifactSpec:
     """One artifact of a dataset.
@@ -404,28 +405,29 @@ class ArtifactSpec:
             only if the inputs exist.
         check_groups: Its asset checks, grouped by the subject that they share.
         partitions: Its partitions; None for an unpartitioned artifact.
-        plans: Dynamic partitions that it plans: they are registered when it is built.
+        plans: The dynamic partitions that it plans. They are registered when it is built.
         pool: Dagster's concurrency pool.
         metadata: Metadata of a finished artifact for the UI, in addition to counts and location.
         version: Version of the step that builds it, as in its recipes. Different versions may write different bytes.
         rows: Returns the number of rows of a finished artifact; None if it has no rows to count.
         losses: Returns the losses of its finished partitions, compared with their inputs (`losses`).
         columns: Name → type of each column of its rows, in the terms of its format; empty if rows have no columns.
-        artifact: Name and partition on disk, if they do not follow from `name`, `split` and the partition.
-        verification: How thoroughly a finished artifact is verified before it is reused; default: as declared.
-        kept: False for an artifact without files, whose build only reports on others.
-        foresee: Like `build`, but into a scratch store, for `status`. Downstream artifacts are compared with the
-            outcomes that have no error. For artifacts that are cheap to build; it downloads nothing. It may also yield
-            the existing artifact unchanged.
+        artifact: Returns the name and partition on disk, if they do not follow from `name`, `split` and the partition.
+        verification: How thoroughly a finished artifact is verified before it is reused. Default: the declared level.
+        kept: False for an artifact without files, whose build only reports on other artifacts.
+        foresee: Builds into a scratch store, for `status`, which compares downstream artifacts with the outcomes that
+            have no error. Only for artifacts that are cheap to build; it downloads nothing. It may also yield the
+            existing artifact unchanged.
         reads: Returns the amount of source data that building each of the given partitions reads; for artifacts that
             read the source.
-        published_to: Where a finished artifact was published for trainers; for artifacts that are published.
+        published_to: Returns the location to which a finished artifact was published for trainers; None if this kind
+            of artifact is never published.
         names_places: Names of the recipe's sources that are digests of locations, such as the folder that a trainer
-            reads; for an artifact whose bytes or key depend on one. A lock compares the rest of its recipe, not its
-            bytes.
+            reads. For an artifact whose bytes or key depend on a location. A lock compares the rest of its recipe, not
+            its bytes.
         adopt: Commits a plan in which the given partitions have the given source files, if it has the given key. For a
             plan that depends on earlier plans, which a fresh machine does not have.
-        listed: Names of the current source files, for an artifact whose recipe has only a digest of them.
+        listed: Returns the names of the current source files, for an artifact whose recipe has only their digest.
         records_source: Whether it records the current state of the source. A step that fails because of its source may
             have it rebuilt first (`runs.step_build`).
         places: Opens the artifact to find the positions of documents in it; None if it contains no documents.
@@ -464,7 +466,7 @@ class ArtifactSpec:
 
     @cached_property
     def _groups(self) -> tuple[CheckGroup, ...]:
-        # added here, so that every artifact of a sensitive dataset has the check
+        # add the permission check here, so that every artifact of a sensitive dataset has it
         is_closed = self.declaration.sensitive and self.kept
         return (
             *([build_permission_checks(self.declaration.dataset, self.locate_artifact)] if is_closed else []),
@@ -489,14 +491,14 @@ class ArtifactSpec:
 
     @property
     def documents(self) -> Callable[[Receipt], int] | None:
-        """Function that counts a receipt's documents for checks that rebuild a sample; None if there are none."""
+        """Function that counts a receipt's documents; None if no check rebuilds a sample of them."""
         groups = (group for group in self.check_groups if isinstance(group, PartitionChecks))
         return next((group.documents for group in groups if group.documents is not None), None)
 
     @property
     def path(self) -> AssetPath:
         """The parts of the asset's key."""
-        return asset_path(self.declaration.dataset, self.name, self.split)
+        return build_asset_path(self.declaration.dataset, self.name, self.split)
 
     @property
     def noun(self) -> str:

@@ -1,6 +1,6 @@
 """The summary of a finished dataset: printed at the end of a run, and by `dataprep show`.
 
-The dataset itself provides the lines about the build and for trainers (`Dataset.summary`, `Dataset.trainer_lines`).
+The dataset itself provides the lines about the build and for trainers (`Dataset.summary`, `Dataset.describe_trainers`).
 """
 
 from collections import Counter
@@ -51,9 +51,9 @@ def build_sections(
     Args:
         dataset: The dataset.
         store: Where its artifacts are stored.
-        losses: The lines about its losses and about the changes of a run.
+        losses: The lines about its losses and about the changes in a run.
         seconds: Duration of the run; None outside of a run.
-        width: Width of the line with the names of files, in columns; None for one that is not limited.
+        width: Maximum width of the line with the file names, in columns; None for no limit.
     """
     product = dataset.product(store)
     receipt = store.receipt(product)
@@ -61,7 +61,7 @@ def build_sections(
     summary_lines, trainers = [f"summary: `dataprep show --private {privacy.dataset}`"], list[str]()
     totals = list[str]()
     if not privacy.closed:
-        totals, trainers = list(dataset.total_lines(store)), list(dataset.trainer_lines(store))
+        totals, trainers = list(dataset.describe_totals(store)), list(dataset.describe_trainers(store))
         summary_lines = [line for line in dataset.summary(store) if line not in totals]
     took = "" if seconds is None or privacy.closed else f"built in {seconds:,.1f} s: "
     end = [f"not built yet: {store.location(product)}"]
@@ -86,12 +86,12 @@ def format_summary(dataset: Dataset, store: ArtifactStore, width: int | None) ->
 
 
 def describe_up_to_date(dataset: Dataset, store: ArtifactStore, width: int | None) -> Iterator[str]:
-    """Yield the lines of a run with nothing to do, for `width` columns: a summary, and checks that did not pass."""
+    """Yield the lines for a run with nothing to do: a summary, and the checks that did not pass, in `width` columns."""
     name = dataset.declaration.dataset
     passed, *check_lines = _describe_checks(dataset, store)
     yield f"{name}: everything is up to date, nothing to do; {passed}; {build_loss_table(dataset, store).headline}"
     yield from shorten_sections([Section(lines=check_lines)], f"dataprep show {name}", width=width)[0]
-    yield from dataset.standing_lines(store)
+    yield from dataset.describe_state(store)
 
 
 def build_loss_table(
@@ -102,16 +102,16 @@ def build_loss_table(
 
 
 def describe_unread_files(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
-    """Yield the lines about source files that a dataset leaves out as a whole; none if it reads all of them."""
+    """Yield lines about source files that a dataset does not read at all; nothing if it reads all files."""
     losses = [loss for loss in find_losses(dataset.specs, store) if loss.unit == "file" and loss.count]
     if losses:
         yield from LossTable(losses, load_privacy(dataset.declaration)).lines()
 
 
 def describe_end(dataset: Dataset, store: ArtifactStore, previous_counts: DatasetCounts | None, width: int) -> Section:
-    """Return the losses of a finished run, for `width` columns.
+    """Return the section about the losses of a finished run, for `width` columns.
 
-    Its end is the removal of documents, and the changes since the state with the counts `previous_counts`.
+    The section ends with removed documents, and with the changes since `previous_counts`.
     """
     losses = build_loss_table(dataset, store)
     return Section(
@@ -124,7 +124,7 @@ def describe_end(dataset: Dataset, store: ArtifactStore, previous_counts: Datase
 def describe_failed_end(
     dataset: Dataset, store: ArtifactStore, partitions: Mapping[ArtifactSpec, Sequence[str | None]], width: int
 ) -> list[str]:
-    """Return the lines about the losses of the `partitions` that are current after a failed run."""
+    """Return the lines about the losses of `partitions`, which are current after a failed run."""
     table = build_loss_table(dataset, store, partitions)
     return _describe_losses(dataset, table, width) if table.losses else []
 
@@ -134,7 +134,7 @@ def _describe_losses(dataset: Dataset, table: LossTable, width: int) -> list[str
 
 
 def _describe_removal(dataset: Dataset, store: ArtifactStore, losses: LossTable) -> Iterator[str]:
-    """Yield a line with the verdict of the checks that look for removed documents, if any were removed."""
+    """Yield a line with the verdict of the checks that search for removed documents, if any were removed."""
     retracted_losses = [loss for loss in losses.losses if loss.reason == RETRACTED]
     verdicts = [check["outcome"] for check in list_check_outcomes(dataset, store) if check["check"] == NO_RETRACTED]
     if not retracted_losses or not verdicts:
@@ -148,9 +148,9 @@ def _describe_removal(dataset: Dataset, store: ArtifactStore, losses: LossTable)
 
 
 def read_current_counts(dataset: Dataset, store: ArtifactStore) -> DatasetCounts | None:
-    """Return the counts of the last complete run; None if there are none."""
+    """Return the counts of the last complete run; None if there was no complete run."""
     with suppress(DataprepError):  # a damaged artifact is no error here, because the run rebuilds it
-        return dataset.last_counts(store)
+        return dataset.read_last_counts(store)
     return None
 
 
@@ -161,7 +161,9 @@ def _describe_changes(dataset: Dataset, store: ArtifactStore, previous_counts: D
     old, new = ({split.split: split for split in counts.splits} for counts in (previous_counts, now))
     noun = f"{dataset.document_noun}s"
     lines = [
-        line for name in {**old, **new} for line in _split_change(name, old.get(name), new.get(name), privacy, noun)
+        line
+        for name in {**old, **new}
+        for line in _describe_split_change(name, old.get(name), new.get(name), privacy, noun)
     ]
     since = "since the last complete run"
     if not privacy.closed:
@@ -173,7 +175,7 @@ def _describe_changes(dataset: Dataset, store: ArtifactStore, previous_counts: D
         yield f"  and {count_of(len(lines) - _CHANGES_SHOWN, 'more split')}"
 
 
-def _split_change(
+def _describe_split_change(
     name: str, old: SplitCounts | None, new: SplitCounts | None, privacy: Privacy, documents: str
 ) -> Iterator[str]:
     """Yield a line if the counts of a split changed. `documents` is the plural noun for the dataset's documents."""
@@ -190,7 +192,7 @@ def _split_change(
 
 
 def list_check_outcomes(dataset: Dataset, store: ArtifactStore) -> list[dict[str, str]]:
-    """Return each check's artifact, name, `outcome` (a key of `OUTCOMES`) and `sentence` (empty if it passed)."""
+    """Return the artifact, name, `outcome` (a key of `OUTCOMES`) and `sentence` (empty if passed) of each check."""
     is_closed = dataset.declaration.sensitive
     return [
         {
@@ -243,20 +245,20 @@ def count_checks(dataset: Dataset, store: ArtifactStore) -> str:
 
 
 def list_private_details(dataset: Dataset, store: ArtifactStore) -> Iterator[str]:
-    """Yield the details that `format_summary` omits for a sensitive dataset: its lines, losses and check findings."""
+    """Yield the details that `format_summary` omits for a sensitive dataset: summary, losses and check findings."""
     with suppress(DataprepError):  # an unfinished dataset has no summary
         yield from dataset.summary(store)
-        yield from dataset.trainer_lines(store)
+        yield from dataset.describe_trainers(store)
     yield from LossTable(find_losses(dataset.specs, store), OPEN).lines()
     for spec in dataset.specs:
         for name, reason in read_results(spec, store).items():
             if reason is not None and reason.sentence:
                 yield f"{'/'.join(spec.path)}: {name}: {reason.sentence}"
-    yield from dataset.standing_lines(store)
+    yield from dataset.describe_state(store)
 
 
 def _shorten_names(names: Sequence[str], width: int | None) -> str:
-    """Return as many names as fit, at least one, with the number of the others."""
+    """Return as many names as fit, but at least one, and the number of remaining names."""
     name_count = len(names) if len(names) <= _FILES_SHOWN else _FILES_SHOWN - 1
     while True:
         text = ", ".join(

@@ -1,10 +1,10 @@
-"""Views: artifacts with finished tokens in a trainer's file format.
+"""Views: artifacts with the same tokens as a finished artifact, in a trainer's file format.
 
 A corpus has views of its combined bins (`pipelines/corpus/view.py`), and a blend has views of the rows of its run
-(`pipelines/blend/view.py`). All views are extensions, with one module with a `VIEW` per format, in this or another
-package. This module has the code that they share.
+(`pipelines/blend/view.py`). Every view is an extension: a module with a `VIEW`, in this or another package. This module
+has the code that all views share.
 
-Entry points: `View`, `load_view`, `require_usable`, `ViewWriter`, `view_recipe`, `layout_valid`, `trainer_location`.
+Entry points: `View`, `load_view`, `require_usable`, `ViewWriter`, `view_recipe`, `layout_valid`, `locate_for_trainer`.
 """
 
 import re
@@ -86,10 +86,10 @@ def load_view(views: Extensions, name: str, kind: type[V]) -> V:
     extension = views[name]
     view = extension.load()
     if not isinstance(view, kind):
-        raise extension.unfit_error(f"is not a {kind.__name__}")
+        raise extension.build_unfit_error(f"is not a {kind.__name__}")
     # the names must be equal, because the artifact uses the declared name and its key the view's own name
     if view.name != name:
-        raise extension.unfit_error(f"has the name {view.name!r}")
+        raise extension.build_unfit_error(f"has the name {view.name!r}")
     return view
 
 
@@ -106,7 +106,7 @@ def require_usable(names: Sequence[str], load: Callable[[str], View]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewWriter:
-    """A view under construction in the staging directory `target`, with the writer's values for the receipt."""
+    """A view under construction in the staging directory `target`, and the values that its receipt will record."""
 
     store: ArtifactStore
     target: Path
@@ -146,14 +146,14 @@ def view_recipe(
     )
 
 
-def trainer_location(store: ArtifactStore, artifact: Artifact) -> str:
+def locate_for_trainer(store: ArtifactStore, artifact: Artifact) -> str:
     """Return the location of an artifact for a trainer: absolute, because the trainer starts in a different folder."""
     location = store.location(artifact)
     return location if "://" in location else str(Path(location).resolve())
 
 
 class _OpenedView(Protocol):
-    """A view, opened for checks, of any pipeline."""
+    """A view of any pipeline, opened for checks."""
 
     @property
     def view(self) -> View: ...
@@ -175,7 +175,7 @@ def layout_valid(subject: _OpenedView) -> Finding:
 
 
 def catch_errors(defects: Callable[[], Iterator[str]]) -> Iterator[str]:
-    """Yield the defects of a layout. An error of its reader, which may come from another package, is also a defect."""
+    """Yield the defects of a layout, and the error of its reader, which may come from another package, as a defect."""
     try:
         yield from defects()
     except (DataprepError, OSError, ValueError, LookupError, TypeError) as error:

@@ -1,8 +1,8 @@
 """The artifact `<dataset>/data_card`: a description of the dataset for people and machines, next to its products.
 
 The card is built only from receipts and the declaration. Its key is a digest of its whole content, so it is rebuilt
-exactly when the content changes, and its bytes are the same on every machine. The template `dataset_card.md.jinja` is
-the page for people. This module computes the values that the template cannot.
+only when the content changes, and its bytes are the same on every machine. The template `dataset_card.md.jinja` renders
+the page for people. This module computes the values that the template cannot compute.
 
 Entry point: `build_data_card_spec`, one line of a layer's `component.py`.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 VERSION = 8
 DATA_CARD, PAGE = "data_card", "dataset_card.md"
-_TODO = "Rebuild data_card with `dataprep run`"
+_REMEDY = "Rebuild data_card with `dataprep run`"
 
 
 class CardFacts(Facts):
@@ -51,7 +51,7 @@ class CardFacts(Facts):
     Attributes:
         undeclared: Keys that Croissant requires and the declaration lacks.
         proof_level: The declared level.
-        made_again: Share of the documents that the checks rebuild from the source; None if they rebuild none.
+        made_again: Share of the documents that the checks rebuild from the source; None if they rebuild no documents.
         splits: Counts per split.
         planned: Names of the artifacts with their splits. A lock uses them to detect artifacts that are no longer
             declared.
@@ -72,9 +72,9 @@ class CardFacts(Facts):
 
 def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
     """Return the spec of a dataset's card, which is built after all other artifacts."""
-    # direct inputs are only the last artifacts, which depend on all others
+    # name only the last artifacts as direct inputs, because these depend on all others
     used_sources = {source for spec in subject.specs for source in spec.inputs}
-    # these receipts may depend on locations, and the card contains their artifacts' digests and sizes
+    # these artifacts' bytes may depend on locations, and the card contains their digests and sizes
     receipt_names = {
         f"receipts of {spec.path[-1]}" for spec in subject.specs if spec.kept and spec.names_places is not None
     }
@@ -95,7 +95,7 @@ def build_data_card_spec(subject: CardSubject) -> ArtifactSpec:
 
 
 def _build_recipe(card: Card) -> Recipe:
-    """Return the recipe of the card: its content, under the names that a reported change uses."""
+    """Return the recipe of the card: its content, under the names that appear in reported changes."""
     settings: dict[str, Any] = {
         "description": card.description,
         "sensitive": card.sensitive,
@@ -153,14 +153,14 @@ def _build_facts(card: Card) -> CardFacts:
         dropped=sum(total.dropped.values()),
         retracted=card.retracted,
         described_files=sum(len(artifact.described) for artifact in card.artifacts),
-        undeclared=tuple(_undeclared_keys(card)),
+        undeclared=tuple(_find_undeclared_keys(card)),
         splits=card.splits,
         planned=card.planned,
         **{} if card.again is None else {"proof_level": card.again.level, "made_again": round(card.again.share, 4)},
     )
 
 
-def _undeclared_keys(card: Card) -> Iterator[str]:
+def _find_undeclared_keys(card: Card) -> Iterator[str]:
     declaration = card.declared
     for name, is_declared in {
         "card.license": bool(card.licenses),
@@ -191,7 +191,7 @@ def _build_metadata(store: ArtifactStore, receipt: Receipt) -> Mapping[str, Show
 
 @dataclass(frozen=True)
 class _OpenedCard:
-    """A card to check: its folder, its receipt, and the content according to the current receipts."""
+    """A card to check: its folder, its receipt, and its expected content according to the current receipts."""
 
     directory: Path
     receipt: Receipt
@@ -203,7 +203,7 @@ def _open_card(subject: CardSubject, store: ArtifactStore, _: Sequence[str]) -> 
     return _OpenedCard(store.local(artifact), store.require(artifact), gather_card(subject, store))
 
 
-def _card_matches_receipts(card: _OpenedCard) -> Finding:
+def _compare_card_with_receipts(card: _OpenedCard) -> Finding:
     """Check that every line of the two files and the counts in the card's receipt match the current receipts."""
     sensitive, expected_files = card.card.sensitive, build_card_files(card.card)
     lines = sum(len(data.splitlines()) for data in expected_files.values())
@@ -211,11 +211,15 @@ def _card_matches_receipts(card: _OpenedCard) -> Finding:
     count_defects = [] if has_same_counts else ["its receipt: the counts differ from the other receipts"]
     return build_verdict(
         [
-            *(d for name, data in expected_files.items() for d in _wrong_lines(card.directory / name, data, sensitive)),
+            *(
+                d
+                for name, data in expected_files.items()
+                for d in _find_wrong_lines(card.directory / name, data, sensitive)
+            ),
             *count_defects,
         ],
         f"{count_of(lines, 'line matches', 'lines match')} the receipts.",
-        _TODO,
+        _REMEDY,
     )
 
 
@@ -223,12 +227,12 @@ _CHECKS = (
     Check(
         "card_matches_receipts",
         "The card's counts, digests and lineage match the current receipts.",
-        _card_matches_receipts,
+        _compare_card_with_receipts,
     ),
 )
 
 
-def _wrong_lines(path: Path, expected_content: bytes, sensitive: bool) -> Iterator[str]:
+def _find_wrong_lines(path: Path, expected_content: bytes, sensitive: bool) -> Iterator[str]:
     content = path.read_bytes()
     lines = zip_longest(content.splitlines(), expected_content.splitlines())
     for number, (line, expected_line) in enumerate(lines, 1):
@@ -248,10 +252,10 @@ def _format_line(line: bytes | None) -> str:
 
 def build_card_files(card: Card) -> dict[str, bytes]:
     """Return the files of a card: file name → bytes."""
-    return {PAGE: _render_page(card).encode(), croissant.NAME: croissant.to_bytes(_describe_card(card))}
+    return {PAGE: _render_page(card).encode(), croissant.NAME: croissant.encode_description(_describe_card(card))}
 
 
-def license_url(license: str) -> str:
+def find_license_url(license: str) -> str:
     """Return the URL of a license that SPDX lists; return a compound expression or free text unchanged."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
@@ -281,7 +285,7 @@ def _summarize_card(card: Card) -> str:
 def _describe_card(card: Card) -> croissant.Node:
     declaration = card.declared
     files = [
-        croissant.file_node(
+        croissant.build_file_node(
             file.path,
             f"../{file.path}",
             size=file.record.bytes,
@@ -291,9 +295,9 @@ def _describe_card(card: Card) -> croissant.Node:
         for artifact in card.artifacts
         for file in artifact.described
     ]
-    # do not name files of a sensitive dataset; describe its products as folders
+    # describe the products of a sensitive dataset as folders, because file names may reveal private data
     sets = [
-        croissant.file_set_node(
+        croissant.build_file_set_node(
             a.name,
             f"../{a.name}/**",
             a.name if card.privacy.closed else f"{count_of(a.files, 'file')}, {count_of(a.bytes, 'byte')}.",
@@ -305,27 +309,27 @@ def _describe_card(card: Card) -> croissant.Node:
     for record_set in card.records:
         prefix = f"{record_set.artifact}/{record_set.prefix}"
         if paths := [file["@id"] for file in files if file["@id"].startswith(prefix)]:
-            sets += [_parquet_set(record_set, paths)] if len(paths) > 1 else []
+            sets += [_describe_parquet_set(record_set, paths)] if len(paths) > 1 else []
             source = {"fileSet": {"@id": f"{prefix}*"}} if len(paths) > 1 else {"fileObject": {"@id": paths[0]}}
             description = f"The rows of the split {record_set.split}."
             records.append(
-                croissant.records_node(
+                croissant.build_records_node(
                     f"{record_set.artifact}/{record_set.split}", description, source, record_set.columns
                 )
             )
     return {
         "name": card.dataset,
         "description": " ".join(filter(None, (card.description, _summarize_card(card), f"See {PAGE}."))),
-        "license": [license_url(license) for license in card.licenses],
+        "license": [find_license_url(license) for license in card.licenses],
         "url": declaration.homepage,
-        "creator": [croissant.creator_node(c.kind.capitalize(), c.name, c.url) for c in declaration.creators],
+        "creator": [croissant.build_creator_node(c.kind.capitalize(), c.name, c.url) for c in declaration.creators],
         "datePublished": declaration.published.isoformat() if declaration.published is not None else None,
         "version": declaration.version,
         "citeAs": declaration.citation,
         "prov:wasDerivedFrom": [
-            croissant.source_node(
+            croissant.build_source_node(
                 " ".join(filter(None, (source.place or source.name, source.revision and f"at {source.revision}"))),
-                license=license_url(source.license) if source.license is not None else None,
+                license=find_license_url(source.license) if source.license is not None else None,
                 url=source.homepage,
                 citation=source.citation,
             )
@@ -336,9 +340,9 @@ def _describe_card(card: Card) -> croissant.Node:
     }
 
 
-def _parquet_set(records: CardRecords, paths: Sequence[str]) -> croissant.Node:
+def _describe_parquet_set(records: CardRecords, paths: Sequence[str]) -> croissant.Node:
     description = f"The files of the split {records.split}."
-    return croissant.file_set_node(
+    return croissant.build_file_set_node(
         f"{records.artifact}/{records.prefix}*",
         "*.parquet",
         description,
@@ -429,5 +433,5 @@ def _describe_partitions(card: Card, artifact: CardArtifact) -> str | None:
 
 
 def _choose_fence(citation: str) -> str:
-    """Return a fence with more backticks than any run of them in the citation, which would otherwise end the block."""
+    """Return a code fence with more backticks than any run of backticks in the citation, so none ends the block."""
     return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", citation))])

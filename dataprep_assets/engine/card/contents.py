@@ -1,7 +1,7 @@
 """The content of a data card, gathered from a dataset's declaration, its list of specs and their receipts.
 
-Only receipts are read, so a card is as cheap as a `dataprep status` that reads no data files. The content does not
-depend on the machine: it has no date, host or path of a local source. The card of a sensitive dataset has counts only:
+Only receipts are read, so a card costs as little as a `dataprep status` that reads no data files. The content does not
+depend on the machine: it has no date, host or path of a local source. The card of a sensitive dataset has only counts:
 no names of files or partitions, no locations of sources, no content digests.
 
 Entry points: `CardSubject`, which a layer creates, and `gather_card`.
@@ -30,7 +30,7 @@ Receipts = Mapping[ArtifactSpec, Sequence[Receipt]]
 class CardSource:
     """A source of a dataset. `place` is a public name (a repository, a URL); None for local files.
 
-    `files` and `bytes` count the listed files; they are None if the files were not counted.
+    `files` and `bytes` are the number and total size of the listed files; None if the files were not counted.
     """
 
     name: str
@@ -51,7 +51,7 @@ def add_attribution(source: CardSource, attribution: Attribution) -> CardSource:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCounts:
-    """The counts of one split; None for a number that its receipts do not record."""
+    """The counts of one split. A count that its receipts do not record is None."""
 
     split: str
     files: int | None = None
@@ -72,8 +72,8 @@ class CardTokenizer:
         separator_id: Id of this token.
         reference: Unicode tables of the library that defines the ids, if the receipts name them.
         engine: The engine that encoded the text, and the reason for it.
-        chat_template: Features that the template of conversations writes and drops, if there is one.
-        conversations: Forms of the rows of conversations, and the rows' keys that are not read.
+        chat_template: Features that the chat template writes and drops, if there is a template.
+        conversations: Forms of the rows with conversations, and the keys of these rows that are not read.
     """
 
     name: str
@@ -89,7 +89,7 @@ class CardTokenizer:
 
 @dataclass(frozen=True, kw_only=True)
 class CardRecords:
-    """Parquet rows in a product, stored in the files whose paths start with `prefix`."""
+    """Parquet rows of a product, stored in the files whose paths start with `prefix`."""
 
     artifact: str
     split: str
@@ -114,8 +114,8 @@ class CardArtifact:
         version: Version of its step; None if partitions were built by different versions.
         content: Digest of its files' digests; None if the dataset is sensitive.
         made_of: Names of its inputs.
-        described: Files of a product; empty if the dataset is sensitive.
-        contents: Folder and content of each partition of a product; empty if the dataset is sensitive.
+        described: The files of a product; empty if the dataset is sensitive.
+        contents: The folder and the content digest of each partition of a product; empty if the dataset is sensitive.
     """
 
     name: str
@@ -154,10 +154,10 @@ class CardSection:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """The whole content of a card, and the build time, which no page shows because it differs between builds.
+    """The whole content of a card, and the build time, which is not part of the page because it differs per build.
 
     Attributes:
-        again: Number of documents that the checks rebuild from the source; None if they rebuild none.
+        again: Number of documents that the checks rebuild from the source; None if they rebuild no documents.
         planned: Names of the dataset's artifacts with their splits, without shards and months.
     """
 
@@ -193,17 +193,17 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CardSubject:
-    """Information that a layer adds about its dataset, because specs and receipts record it differently per layer.
+    """Information about a dataset that its layer provides, because each layer records it differently.
 
     Attributes:
         declaration: The dataset's declaration.
         specs: All its artifacts except the card.
         products: The artifacts that trainers read, whose files are described individually.
         counted: The artifacts whose ledgers account for every row of the sources.
-        selected: The artifacts whose receipts have the reasons of the rows that these ledgers count as `selection`.
+        selected: The artifacts whose receipts have the reasons for the rows that these ledgers count as `selection`.
         sources: The dataset's sources.
         tokenizer: Its tokenizer; None if nothing is tokenized.
-        splits: The counts of its splits; by default from the ledgers of `counted`.
+        splits: Returns the counts of its splits. By default, they come from the ledgers of `counted`.
         records: The Parquet files among the products' files.
         sections: Additional sections of the page.
     """
@@ -224,14 +224,14 @@ def count_split(split: str, receipts: Sequence[Receipt]) -> SplitCounts:
     """Return the counts of a split from the ledgers of its partitions."""
     total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
     files = sum(len(receipt.sources) for receipt in receipts)
-    # receipts that do not list their files give no number of files
+    # the number of files is unknown if the receipts do not list their files
     return SplitCounts(
         split=split, files=files or None, rows=total.rows_in, documents=total.documents, tokens=total.tokens
     )
 
 
 def count_selected_by_reason(receipts: Iterable[Receipt]) -> Counter[str]:
-    """Return the number of rows that selections drop, by reason, from the source file lines of their receipts."""
+    """Return the number of rows that selections drop, by reason, according to their receipts' lines per source file."""
     counts: Counter[str] = Counter()
     for receipt in receipts:
         for line in receipt.sources:
@@ -242,7 +242,7 @@ def count_selected_by_reason(receipts: Iterable[Receipt]) -> Counter[str]:
 def gather_card(subject: CardSubject, store: ArtifactStore) -> Card:
     """Return the card of a dataset according to its current receipts.
 
-    Raises MissingArtifactError with the first artifact that has no receipt.
+    Raises MissingArtifactError that names the first artifact without a receipt.
     """
     declaration, receipts = subject.declaration, _read_receipts(subject, store)
     counted_receipts = [receipt for spec in subject.counted for receipt in receipts[spec]]
@@ -275,7 +275,7 @@ def gather_card(subject: CardSubject, store: ArtifactStore) -> Card:
         again=_count_rebuilt(declaration, receipts),
         privacy=load_privacy(declaration),
         sections=tuple(subject.sections(receipts)),
-        planned=tuple(sorted({_planned_name(spec, store) for spec in receipts if spec.kept})),
+        planned=tuple(sorted({_format_planned_name(spec, store) for spec in receipts if spec.kept})),
     )
     return _remove_names_and_digests(card) if declaration.sensitive else card
 
@@ -293,7 +293,7 @@ def _count_rebuilt(declaration: DatasetDeclaration, receipts: Receipts) -> Rebui
 
 
 def _find_tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer | None:
-    """Return the tokenizer, with the reference's tables from the first receipt that records them."""
+    """Return the tokenizer, with the Unicode tables of the first receipt that records them."""
     tokenizer = subject.tokenizer(receipts)
     settings = (receipt.recipe.get("settings", {}) for spec_receipts in receipts.values() for receipt in spec_receipts)
     tables = next((receipt_settings[SETTING] for receipt_settings in settings if SETTING in receipt_settings), None)
@@ -301,13 +301,13 @@ def _find_tokenizer(subject: CardSubject, receipts: Receipts) -> CardTokenizer |
 
 
 def _measure_seconds(receipt: Receipt) -> float:
-    """Return the build time: CPU seconds if they were measured, otherwise elapsed seconds; 0 if neither was."""
+    """Return the build time: CPU seconds if measured, otherwise elapsed seconds, otherwise 0."""
     measurements = receipt.measured
     return float(measurements.get("cpu_seconds", measurements.get("wall_seconds", 0.0)))
 
 
 def _sum_ledgers(receipts: Sequence[Receipt], splits: Sequence[SplitCounts]) -> Ledger:
-    """Return the sum of the ledgers; without ledgers, when rows are used unchanged, a ledger of the splits' rows."""
+    """Return the sum of the ledgers. Without ledgers, rows were used unchanged, and the splits' rows are counted."""
     ledgers = [receipt.ledger for receipt in receipts if receipt.ledger is not None]
     if ledgers:
         return Ledger.total(ledgers)
@@ -332,43 +332,43 @@ def _describe_artifact(spec: ArtifactSpec, receipts: Sequence[Receipt], *, produ
     version = {receipt.recipe.get("version") for receipt in receipts}
     contents = [[receipt.partition, receipt.content] for receipt in receipts]
     return CardArtifact(
-        name=_spec_name(spec),
+        name=_format_spec_name(spec),
         partitions=None if spec.partitions is None else len(receipts),
         noun=spec.noun,
         version=version.pop() if len(version) == 1 else None,
         files=sum(len(receipt.files) for receipt in receipts),
         bytes=sum(receipt.total_bytes for receipt in receipts),
         content=receipts[0].content if spec.partitions is None and receipts else digest_value(contents),
-        made_of=tuple(_spec_name(source) for source in spec.inputs),
+        made_of=tuple(_format_spec_name(source) for source in spec.inputs),
         product=product,
         described=tuple(_list_files(receipts)) if product else (),
-        contents=tuple((_artifact_folder(receipt), receipt.content) for receipt in receipts) if product else (),
+        contents=tuple((_format_artifact_folder(receipt), receipt.content) for receipt in receipts) if product else (),
     )
 
 
-def _spec_name(spec: ArtifactSpec | DatasetInput | AssetInput) -> str:
+def _format_spec_name(spec: ArtifactSpec | DatasetInput | AssetInput) -> str:
     return spec.path[-1] if isinstance(spec, ArtifactSpec) else "/".join(spec.path)
 
 
 def _list_files(receipts: Sequence[Receipt]) -> Iterator[CardFile]:
     for receipt in receipts:
         for record in receipt.files:
-            yield CardFile(path=f"{_artifact_folder(receipt)}/{record.path}", record=record)
+            yield CardFile(path=f"{_format_artifact_folder(receipt)}/{record.path}", record=record)
 
 
-def _planned_name(spec: ArtifactSpec, store: ArtifactStore) -> str:
+def _format_planned_name(spec: ArtifactSpec, store: ArtifactStore) -> str:
     artifact = spec.locate_artifact(store) if spec.partitions is None else None
     parts = (spec.name, spec.split) if artifact is None else (artifact.name, artifact.partition)
     return "/".join(filter(None, parts))
 
 
-def _artifact_folder(receipt: Receipt) -> str:
+def _format_artifact_folder(receipt: Receipt) -> str:
     """Return the path of an artifact in its dataset's folder."""
     return "/".join(filter(None, (receipt.artifact, receipt.partition)))
 
 
 def _list_checks(specs: Sequence[ArtifactSpec]) -> Iterator[CardCheck]:
-    """Yield the checks of all artifacts; a check with the same name in several splits is listed once."""
+    """Yield the checks of all artifacts; a check of several splits is listed once."""
     keys: set[tuple[str, str]] = set()
     for spec in specs:
         for proof in spec.checks:

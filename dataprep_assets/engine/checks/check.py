@@ -1,8 +1,8 @@
 """Checks of artifacts and their findings. A check has a name, the sentence that is true if it passes, and a function.
 
-A check is defined once, next to its artifact. Its function takes a *subject*: the object that an artifact's checks
-examine. A subject is opened once. Because several checks read the same files, expensive parts are cached properties,
-read when the first check needs them. `verdicts` runs the checks.
+A check is defined once, next to its artifact. Its function receives a *subject*: the object that an artifact's checks
+examine. A subject is opened once for all checks. Its expensive parts are cached properties, because several checks read
+the same files. `verdicts` runs the checks.
 
 Entry points: `Check`; `OpenedArtifact` and `OpenedPartition`, the bases of most subjects, and `FILES_INTACT`.
 """
@@ -53,10 +53,10 @@ class Finding:
     Attributes:
         passed: Whether the check passed.
         summary: One sentence: the claim that is true, or the defect, its location and the remedy.
-        facts: Numbers to plot, or texts if they cannot change.
+        facts: Numbers to plot, or texts that never change.
         table: Rows that show details.
         plot: A picture.
-        warning: Severity of a failure. True if users who have read the sentence may still use the artifact.
+        warning: Whether a failure only warns: users who have read the sentence may still use the artifact.
     """
 
     passed: bool
@@ -78,7 +78,7 @@ def build_verdict(
 ) -> Finding:
     """Return a finding that passes with the sentence `holds` if there are no defects.
 
-    Otherwise, its summary is the first defect and the remedy `remedy`. The default `table` lists the first defects.
+    Otherwise, its summary is the first defect followed by `remedy`. By default, `table` lists the first defects.
     """
     all_defects = list(defects)
     facts = {**(facts or {}), "defects": len(all_defects)}
@@ -91,7 +91,7 @@ def build_verdict(
 
 
 def accept_warnings(finding: Finding, reason: str) -> Finding:
-    """Turn a warning that the declaration accepts into a pass with the reason. An unreadable artifact still fails."""
+    """Turn a warning that the declaration accepts into a pass with the reason; an unreadable artifact still fails."""
     if finding.passed or "unreadable" in finding.facts:
         return finding
     summary = f"Accepted: {reason}. {finding.summary}"
@@ -102,7 +102,7 @@ def fail_on_errors(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
     """Decorate a check's function so that errors of readers and of the file system become failed findings."""
 
     @wraps(check)
-    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
+    def run_check(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
         try:
             return check(*args, **kwargs)
         except DataprepError as error:
@@ -115,7 +115,7 @@ def fail_on_errors(check: Callable[_P, Finding]) -> Callable[_P, Finding]:
                 summary=f"{location}{error.strerror or error}. The artifact cannot be read: restore or rebuild it.",
             )
 
-    return wrapped
+    return run_check
 
 
 @fail_on_errors
@@ -156,14 +156,14 @@ class Check(Generic[S_contra]):
     """One check, an asset check in the UI.
 
     Attributes:
-        name: Its name, a noun and a claim.
+        name: Its name: a noun and a claim, such as `digests_match`.
         sentence: The sentence that is true if it passes.
         function: Returns the finding on a subject. Errors of readers and of the file system become failed findings.
             Must be a module-level function, because workers import it.
         blocking: Whether its failure blocks downstream artifacts; otherwise it only warns.
         version: Increased when the check becomes stricter or is corrected. Cached verdicts of older versions are
             ignored.
-        samples: Whether it examines a sample of the documents, or all of them if `every_document`.
+        samples: Whether it examines a sample of the documents, or all documents if `every_document`.
         limit: The declared limit that it applies. Cached verdicts with a different limit are ignored.
     """
 
@@ -215,7 +215,7 @@ class OpenedArtifact:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The name for messages."""
         return describe_artifact(self.receipt)
 
     @property
@@ -226,7 +226,7 @@ class OpenedArtifact:
 
 @dataclass(frozen=True)
 class OpenedPartition(OpenedArtifact, Generic[T]):
-    """A subject: a finished partition, and the partition as `planned`, which defines its expected content."""
+    """A subject: a finished partition, and its planned form, which defines the expected content."""
 
     planned: T
 
@@ -245,14 +245,14 @@ class _Files(Protocol):
     def receipt(self) -> Receipt: ...
 
 
-def _files_intact(files: _Files) -> Finding:
+def _check_files_intact(files: _Files) -> Finding:
     return files_intact(files.directory, files.receipt)
 
 
 FILES_INTACT: Check[_Files] = Check(
     "files_intact",
     "Every file has the size and digest that the receipt records, and there are no other files.",
-    _files_intact,
+    _check_files_intact,
 )
 """The check that most artifacts share."""
 
@@ -330,7 +330,10 @@ def count_documents(receipt: Receipt) -> int:
 
 
 def count_rebuilt(receipts: Iterable[Receipt], documents: Callable[[Receipt], int], level: Level) -> RebuildCount:
-    """Return how many documents of these partitions the checks rebuild. `documents` counts a partition's documents."""
+    """Return the number of these partitions' documents that the checks rebuild.
+
+    `documents` counts the documents of a partition.
+    """
     counts = [documents(receipt) for receipt in receipts]
     rebuilt_counts = counts if level == EVERY_DOCUMENT else [min(count, SAMPLED) for count in counts]
     return RebuildCount(level=level, documents=sum(rebuilt_counts), of=sum(counts))

@@ -43,7 +43,7 @@ def compare_rebuild(
         directory: The folder with its files.
         write: The builder, which writes into an empty folder.
     """
-    if (change := recipe.difference(receipt)) is not None:
+    if (change := recipe.find_change(receipt)) is not None:
         yield f"was not built from its current inputs: {change.reason}"
         return
     with create_scratch(store.root / receipt.dataset) as folder:
@@ -67,7 +67,7 @@ def compare_claims(files: WrittenFiles, receipt: Receipt) -> Iterator[str]:
 
 
 def compare_files(rebuilt_path: Path, stored_path: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the names of files that differ, each with a sentence.
+    """Yield the name of each file that differs, with a sentence that describes the difference.
 
     Args:
         rebuilt_path: The folder that the builder wrote.
@@ -85,15 +85,16 @@ def compare_files(rebuilt_path: Path, stored_path: Path, names: Sequence[str]) -
 
 
 def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
-    """Return the first difference between two files; None if there is none."""
+    """Return a sentence about the first difference between two files; None if they are equal."""
     if cmp(rebuilt_path, stored_path, shallow=False):
         return None
     if rebuilt_path.suffix == ".parquet":
         difference = compare_rows(rebuilt_path, stored_path)
-        # readers use statistics, which are not values, to filter; only files of the same writer must have equal bytes
+        # compare bytes as well, because readers filter by statistics, which are not values; files of different writers
+        # may have different bytes
         return (
-            _first_byte(rebuilt_path, stored_path)
-            if difference is None and _same_writer(rebuilt_path, stored_path)
+            _describe_first_byte(rebuilt_path, stored_path)
+            if difference is None and _have_same_writer(rebuilt_path, stored_path)
             else difference
         )
     if rebuilt_path.suffix in _LINES:
@@ -101,10 +102,10 @@ def _find_difference(rebuilt_path: Path, stored_path: Path) -> str | None:
             return next(
                 f"line {n} is different" for n, (a, b) in enumerate(zip_longest(made_file, stored_file), 1) if a != b
             )
-    return _first_byte(rebuilt_path, stored_path)
+    return _describe_first_byte(rebuilt_path, stored_path)
 
 
-def _same_writer(rebuilt_path: Path, stored_path: Path) -> bool:
+def _have_same_writer(rebuilt_path: Path, stored_path: Path) -> bool:
     """Return whether two Parquet files with equal values should have equal bytes."""
     import pyarrow.parquet as pq
 
@@ -112,7 +113,7 @@ def _same_writer(rebuilt_path: Path, stored_path: Path) -> bool:
     return writers[0] == writers[1] and rebuilt_path.stat().st_size == stored_path.stat().st_size
 
 
-def _first_byte(rebuilt_path: Path, stored_path: Path) -> str | None:
+def _describe_first_byte(rebuilt_path: Path, stored_path: Path) -> str | None:
     position = find_first_difference(rebuilt_path, stored_path)
     return None if position is None else f"byte {position} is different"
 
@@ -169,7 +170,7 @@ def _read_table(path: Path) -> "pa.Table":
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             # read the table first, because accessing a damaged footer's metadata makes pyarrow abort the process
             table = file.read()
-            # a byte range that is used twice changes no value, so it needs its own check
+            # the comparison of values cannot detect a byte range that is used twice
             require_no_gaps(path, file.metadata)
             return table
     except (pa.ArrowException, OSError) as error:

@@ -1,7 +1,7 @@
 """Current results of an artifact's checks.
 
-Results on partitions are the cached `verdicts`. Results on an unpartitioned artifact, and results of checks on all
-partitions together, are cached similarly (`.findings/<asset>.json`). These also depend on the declaration.
+Results for partitions are the cached `verdicts`. Results for an unpartitioned artifact, and results of checks on all
+partitions together, are cached in `.findings/<asset>.json`. These also depend on the declaration.
 
 Entry points: `read_known_results`, `read_check_facts`, `read_results`, `find_oldest`, `find_failed_checks`;
 `store_findings`.
@@ -19,10 +19,10 @@ from dataprep_assets.engine.checks.verdicts import (
     digest_claims,
     find_failing,
     identify_version,
+    locate_records,
     read_record,
     read_slot_verdicts,
     read_verdict,
-    records_folder,
     write_record,
 )
 from dataprep_assets.engine.staleness.decide import CheckFacts
@@ -38,7 +38,7 @@ NOT_CHECKED_KEYS |= {"text_separator", "csv_delimiter", "csv_quotes"}  # already
 def read_known_results(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
 ) -> dict[str | None, Verdict]:
-    """Return the current results on the given partitions and, under `None`, on the artifact as a whole."""
+    """Return the current results for the given partitions and, under `None`, for the artifact as a whole."""
     of_each, of_whole = _separate_checks(spec)
     verdicts: dict[str | None, Verdict] = {}
     # accept partial verdicts, because adding a check must not invalidate the results of the others
@@ -49,13 +49,13 @@ def read_known_results(
         all_artifacts = spec.artifacts(store)
         version = identify_version(all_artifacts, store)
         whole_verdict = read_verdict(
-            _record_path(spec, store),
+            _locate_record(spec, store),
             all_artifacts,
             store,
             version,
             of_whole,
             allow_partial=True,
-            digest=_declaration_digest(spec),
+            digest=_digest_declaration(spec),
         )
         verdicts |= {} if whole_verdict is None else {None: whole_verdict}
     return verdicts
@@ -72,7 +72,7 @@ def _separate_checks(spec: ArtifactSpec) -> tuple[list[Check[Any]], list[Check[A
 def read_check_facts(
     spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
 ) -> dict[str | None, dict[str, CheckFacts | None]]:
-    """Return each check that judges one of these partitions → its current result, or None.
+    """Return partition → name of each check of the partition → its current result, or None.
 
     For a partitioned artifact, the key `None` has the checks that judge all partitions together. Their blocking
     failures are also facts of each partition, because any partition may be the cause.
@@ -83,14 +83,14 @@ def read_check_facts(
     facts = {slot: _build_facts(verdict, checks) for slot, verdict in read_known_results(spec, store, slots).items()}
     names = [check.name for check in checks]
 
-    def facts_of(slot: str | None, names: Iterable[str]) -> dict[str, CheckFacts | None]:
+    def select_facts(slot: str | None, names: Iterable[str]) -> dict[str, CheckFacts | None]:
         return {name: facts.get(slot, {}).get(name) for name in names}
 
     if not spec.partition_checks:  # all checks are about the artifact as a whole
-        return {slot: facts_of(None, names) for slot in slots}
-    whole_facts = facts_of(None, [check.name for check in _separate_checks(spec)[1]])
+        return {slot: select_facts(None, names) for slot in slots}
+    whole_facts = select_facts(None, [check.name for check in _separate_checks(spec)[1]])
     failed = {name: fact for name, fact in whole_facts.items() if fact is not None and fact.blocks and not fact.passed}
-    return {**{slot: {**facts_of(slot, spec.partition_checks), **failed} for slot in slots}, None: whole_facts}
+    return {**{slot: {**select_facts(slot, spec.partition_checks), **failed} for slot in slots}, None: whole_facts}
 
 
 def _build_facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, CheckFacts]:
@@ -109,7 +109,10 @@ def _build_facts(verdict: Verdict, checks: Sequence[Check[Any]]) -> dict[str, Ch
 
 @dataclass(frozen=True)
 class UnpassedCheck:
-    """A check that did not pass. `blocks` if it blocks downstream artifacts. An empty sentence means not examined."""
+    """A check that did not pass. The sentence is empty if the check has not run.
+
+    `blocks` is whether the failure blocks downstream artifacts.
+    """
 
     sentence: str = ""
     blocks: bool = False
@@ -118,8 +121,8 @@ class UnpassedCheck:
 def read_results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, UnpassedCheck | None]:
     """Return the result of each check of an artifact in its current state, by name.
 
-    The result is None if the check passed, or if the declaration accepts its failure. A check without a result on one
-    of the partitions counts as not examined.
+    The result is None if the check passed, or if the declaration accepts its failure. A check that lacks a result for
+    any of the partitions counts as not run.
     """
     checks, accept = spec.checks, spec.declaration.accept
     try:
@@ -139,16 +142,16 @@ def read_results(spec: ArtifactSpec, store: ArtifactStore) -> dict[str, Unpassed
 
 
 def find_oldest(spec: ArtifactSpec, store: ArtifactStore) -> float | None:
-    """Return the time of the oldest current result, in seconds since 1970; None if there is none."""
+    """Return the time of the oldest current result, in seconds since 1970; None without results."""
     return min((verdict.at for verdict in read_known_results(spec, store, spec.slots(store)).values()), default=None)
 
 
 def find_failed_checks(source: DatasetInput, store: ArtifactStore) -> set[str]:
-    """Return the blocking checks that an artifact of another dataset currently fails, according to cached verdicts.
+    """Return the names of the blocking checks that an artifact of another dataset currently fails.
 
     The cached records are read directly, because the artifact's spec is not known here.
     """
-    folder, split, failed = records_folder(source.dataset, source.name, store), source.split, set[str]()
+    folder, split, failed = locate_records(source.dataset, source.name, store), source.split, set[str]()
     # partitions of a split are named `<split>-…`
     paths = [path for path in folder.glob("*.json") if split is None or path.stem.startswith(f"{split}-")]
     for path in [folder.with_name(f"{source.path[-1]}.json"), *paths]:
@@ -170,30 +173,30 @@ def store_findings(
     findings: Mapping[str, Finding],
     examined: Sequence[str | None] = (None,),
 ) -> None:
-    """Store the findings about an artifact as a whole, not about single partitions.
+    """Store the findings about an artifact as a whole.
 
-    If no check judges single partitions, they are stored only if all partitions were `examined`. `version` is the
-    version of the artifacts before they were examined (`verdicts.write_record`).
+    If no check judges single partitions, the findings are stored only if all partitions were `examined`. `version` is
+    the version of the artifacts before they were examined (`verdicts.write_record`).
     """
     _, checks = _separate_checks(spec)
     is_complete = bool(spec.partition_checks) or set(examined) >= set(spec.slots(store))
     # Dagster may run a single check, whose finding must not replace the complete record
     if spec.kept and checks and is_complete and findings.keys() >= {check.name for check in checks}:
         write_record(
-            _record_path(spec, store),
+            _locate_record(spec, store),
             spec.artifacts(store),
             store,
             version,
             findings,
             checks,
-            _declaration_digest(spec),
+            _digest_declaration(spec),
         )
 
 
-def _declaration_digest(spec: ArtifactSpec) -> str:
+def _digest_declaration(spec: ArtifactSpec) -> str:
     return digest_value(spec.declaration.model_dump(mode="json", exclude=NOT_CHECKED_KEYS))
 
 
-def _record_path(spec: ArtifactSpec, store: ArtifactStore) -> Path:
+def _locate_record(spec: ArtifactSpec, store: ArtifactStore) -> Path:
     """Return the record of checks on the whole artifact, next to the folder with the records of its partitions."""
-    return records_folder(spec.declaration.dataset, spec.name, store).with_name(f"{spec.path[-1]}.json")
+    return locate_records(spec.declaration.dataset, spec.name, store).with_name(f"{spec.path[-1]}.json")

@@ -1,7 +1,7 @@
-"""Rebuilds of an artifact in a scratch folder, compared file by file. This checks every document of packed rows.
+"""Rebuilds of an artifact in a scratch folder, which are compared with it file by file to check packed rows.
 
 Packing changes the order of documents, so only a full rebuild shows the expected content of each row. The scratch
-folder is as large as the artifact, and is removed after the comparison.
+folder needs as much space as the artifact, and is removed after the comparison.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -48,8 +48,8 @@ def find_claim_differences(
 ) -> Iterator[str]:
     """Yield a sentence for each claim of an artifact's receipt that a rebuild from its inputs does not confirm.
 
-    For artifacts that are cheap to build, because they link their inputs. Errors of `build` are raised. The facts in
-    `names` are not compared: they only name an input, and the same input may have another name.
+    For artifacts that are cheap to build, because they link their inputs. Raises the errors of `build`. The facts in
+    `names` are not compared, because they only name an input, which may have a different name now.
     """
     stored_receipt = store.require(artifact)
     with create_scratch(store.root / artifact.dataset) as folder:
@@ -58,7 +58,7 @@ def find_claim_differences(
     for name in sorted(digests[0].keys() | digests[1].keys()):
         stored_digest, rebuilt_digest = (file_digests.get(name) for file_digests in digests)
         if stored_digest is None or rebuilt_digest is None:
-            yield _rebuild_only(name) if stored_digest is None else _describe_stored_only_file(name)
+            yield _describe_rebuilt_only_file(name) if stored_digest is None else _describe_stored_only_file(name)
         elif stored_digest != rebuilt_digest:
             yield f"{name} differs from a rebuild"
     claims = [
@@ -75,9 +75,9 @@ def find_claim_differences(
 
 
 def find_byte_differences(stored_path: Path, rebuilt_path: Path, *, left_out: Set[str] = frozenset()) -> Iterator[str]:
-    """Yield a sentence for each file that differs between `stored_path` and `rebuilt_path`, or is in only one of them.
+    """Yield a sentence for each file that differs between `stored_path` and `rebuilt_path`, or that one of them lacks.
 
-    Receipts are ignored, and also the files `left_out`, which are compared by their content.
+    Ignores receipts, and the files in `left_out`, which are compared by content instead.
     """
     names = {
         str(path.relative_to(root))
@@ -88,12 +88,12 @@ def find_byte_differences(stored_path: Path, rebuilt_path: Path, *, left_out: Se
     for name in sorted(names - left_out - {NAME}):
         held_file, made_file = stored_path / name, rebuilt_path / name
         if not (held_file.is_file() and made_file.is_file()):
-            yield _rebuild_only(name) if made_file.is_file() else _describe_stored_only_file(name)
+            yield _describe_rebuilt_only_file(name) if made_file.is_file() else _describe_stored_only_file(name)
         elif (byte := find_first_difference(held_file, made_file)) is not None:
             yield f"{name} differs from a rebuild of the source, from byte {byte:,} on"
 
 
-def _rebuild_only(name: str) -> str:
+def _describe_rebuilt_only_file(name: str) -> str:
     return f"{name} is missing, but a rebuild writes it"
 
 
@@ -102,8 +102,8 @@ def _describe_stored_only_file(name: str) -> str:
 
 
 def choose_compared_by_content(receipt: Receipt, names: Set[str]) -> Set[str]:
-    """Return the names of the files to compare by content: all if library versions differ, otherwise none.
+    """Return all `names` if library versions differ from the receipt's, so that files are compared by content.
 
-    Another version of a library may write the same content with different bytes.
+    Returns no names otherwise. A different version of a library may write the same content with different bytes.
     """
     return frozenset() if receipt.measured.get("versions") == read_versions() else names

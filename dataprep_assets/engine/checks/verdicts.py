@@ -1,9 +1,9 @@
 """Runs groups of checks on artifacts, on many partitions in parallel, and caches the verdicts.
 
 The verdict on a partition is stored next to the dataset (`.findings/<artifact>/<partition>.json`), with the version of
-the examined receipt and of each check. After a run that changed a few partitions, a check can therefore judge all of
-them: partitions with unchanged content and checks are not read again. The verdicts are a cache, so deleting them costs
-only time. `results` writes the verdicts on an artifact as a whole.
+the examined receipt and of each check. After a run that changed a few partitions, a check can therefore judge all
+partitions without reading those with unchanged content and checks again. The verdicts are a cache, so deleting them
+costs only time. `results` writes the verdicts on an artifact as a whole.
 
 Entry points: `find_in_all_partitions`; `find_in_workers`; `remember_verdicts`, `read_slot_verdicts`.
 """
@@ -20,7 +20,7 @@ from typing_extensions import TypedDict  # pydantic requires this one below Pyth
 
 from dataprep_assets.engine.checks.check import Check, Checkable, Finding
 from dataprep_assets.errors import DataprepError, count_of
-from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, choose_worker_count
 from dataprep_assets.execution.run_task import FinishedTask, Task, TaskId
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import write_atomically
@@ -36,7 +36,7 @@ Verdicts = Iterator[tuple[str, dict[str, Finding]]]
 
 
 class StoredFinding(TypedDict):
-    """The stored part of a finding."""
+    """The stored fields of a finding and its check."""
 
     passed: bool
     summary: str
@@ -52,10 +52,12 @@ class Record(TypedDict):
 
     Attributes:
         artifacts: Name and partition of each judged artifact.
-        version: Their version (`identify_version`). If the same content failed before, the version of its first failed
-        build. content: Their content (`digest_claims`). of: Digest of the declaration, for an artifact that was judged
-        as a whole; empty for a partition. at: Time of the verdict, in seconds since 1970. findings: Name of each check
-        → its stored finding.
+        version: The version of these artifacts (`identify_version`). If the same content failed before, this is the
+            version of its first failed build.
+        content: The content of these artifacts (`digest_claims`).
+        of: Digest of the declaration, for an artifact that was judged as a whole; empty for a partition.
+        at: Time of the verdict, in seconds since 1970.
+        findings: Name of each check → its stored finding.
     """
 
     artifacts: list[tuple[str, str | None]]
@@ -84,7 +86,7 @@ def find_in_workers(
         find: A picklable function that raises only for bugs, which are raised here.
         workers: Maximum number of workers.
         engine: Runs the tasks.
-        prepare: As for `WorkerPool`.
+        prepare: The `prepare` argument of `WorkerPool`.
     """
     tasks = [Task(TaskId(partition.artifact.partition or "", "checks"), find, (partition,)) for partition in partitions]
     if not tasks:
@@ -116,10 +118,9 @@ def find_in_all_partitions(
         checks: The checks that `find` runs.
         partitions: All partitions of the artifact.
         examined: The partitions to check; their verdicts are cached. The other partitions use the cached verdict on
-            their current content. So the latest result covers all partitions, and a failed partition stays visible
-            until it is repaired. Verdicts from before a check existed or from an older version of it are ignored.
-            A verdict is also ignored if another run replaced the content meanwhile, because it is unknown which
-            content was examined.
+            their current content. The latest result therefore covers all partitions, and a failed partition stays
+            visible until it is repaired. Verdicts of an older version of a check are ignored. A verdict is also ignored
+            if another run replaced the content meanwhile, because it is unknown which content was examined.
         artifact: Returns the artifact of a partition.
         find: Yields the findings of the given partitions.
         noun: The noun for one partition.
@@ -226,7 +227,7 @@ def remember_verdicts(
     checks: Iterable[Check[Any]],
 ) -> bool:
     """Store the verdicts on a partition, like `write_record`."""
-    return write_record(record_path(artifact, store), [artifact], store, version, findings, checks)
+    return write_record(locate_record(artifact, store), [artifact], store, version, findings, checks)
 
 
 def write_record(
@@ -240,8 +241,8 @@ def write_record(
 ) -> bool:
     """Store the verdicts on these artifacts' content, each with the version of its check.
 
-    `version` is the artifacts' version from before they were examined. If it has changed, nothing is stored and False
-    is returned. Nothing is stored either if an artifact is missing.
+    `version` is the artifacts' version from before they were examined. If it has changed meanwhile, nothing is stored
+    and False is returned. Nothing is stored if an artifact is missing.
     """
     content = digest_claims(artifacts, store)
     if identify_version(artifacts, store) != version:
@@ -298,11 +299,14 @@ def read_slot_verdicts(
     *,
     allow_partial: bool = False,
 ) -> dict[str, Verdict]:
-    """Return the verdicts valid for the partitions' current receipts; with `allow_partial`, of any of the checks."""
+    """Return the verdicts that are valid for the partitions' current receipts.
+
+    With `allow_partial`, a verdict may lack some of the checks.
+    """
     if not artifacts:
         return {}
     # all artifacts are partitions of one artifact, so their records are in one folder
-    folder = record_path(next(iter(artifacts.values())), store).parent
+    folder = locate_record(next(iter(artifacts.values())), store).parent
     versions = store.receipt_versions(list(artifacts.values()))
     verdicts = {
         slot: read_verdict(
@@ -366,17 +370,17 @@ def _read_record(path: str) -> Record | None:
     return read_state(path, Record)
 
 
-def record_path(artifact: Artifact, store: ArtifactStore) -> Path:
-    return records_folder(artifact.dataset, artifact.name, store) / f"{artifact.partition}.json"
+def locate_record(artifact: Artifact, store: ArtifactStore) -> Path:
+    return locate_records(artifact.dataset, artifact.name, store) / f"{artifact.partition}.json"
 
 
-def records_folder(dataset: str, name: str, store: ArtifactStore) -> Path:
+def locate_records(dataset: str, name: str, store: ArtifactStore) -> Path:
     # use `home`, because `root` of an overlay is the scratch folder
     return store.home(Artifact(dataset=dataset, name=name)).parent / FOLDER / name
 
 
 def identify_version(artifacts: Sequence[Artifact], store: ArtifactStore) -> str | None:
-    """Return a string that changes if one of these artifacts is rebuilt. No receipt is read."""
+    """Return a string that changes if one of these artifacts is rebuilt, without reading their receipts."""
     versions = store.receipt_versions(artifacts)
     return versions[0] if len(versions) == 1 else digest_value(list(versions))
 
@@ -427,7 +431,7 @@ class CheckWorkers:
     Attributes:
         engine: Runs the tasks.
         declared: The declared number of workers; None for the number in the environment.
-        prepare: As for `WorkerPool`.
+        prepare: The `prepare` argument of `WorkerPool`.
     """
 
     engine: TaskEngine
@@ -440,7 +444,7 @@ Guard = Callable[[str], AbstractContextManager[None]]
 
 
 def return_partition(partition: Any) -> Any:
-    """Return a partition that is its own subject."""
+    """Return the partition itself, as its own subject."""
     return partition
 
 
@@ -456,10 +460,10 @@ class PartitionChecks(Generic[T, S]):
         checks: The checks.
         planned: Returns the given partitions in the form that is passed to workers.
         open: Opens a partition; must be a module-level function. If it raises a DataprepError, all checks fail with
-            it. By default, a partition is its own subject.
+            this error. By default, a partition is its own subject.
         workers: Returns the workers for the given partitions; None for this process, if checks are fast.
         guard: The context in which the checks of a partition run.
-        documents: Counts the documents of a receipt for checks that rebuild a sample; None if there are none.
+        documents: Counts the documents of a receipt; None if no check rebuilds a sample of them.
     """
 
     checks: tuple[Check[S], ...]
@@ -475,7 +479,7 @@ class PartitionChecks(Generic[T, S]):
         planned_partitions = self.planned(store, partitions)
         if workers is None:
             return ((partition.artifact.partition or "", find(partition)) for partition in planned_partitions)
-        count = worker_count(workers.declared)
+        count = choose_worker_count(workers.declared)
         return find_in_workers(planned_partitions, find, count, engine=workers.engine, prepare=workers.prepare)
 
     def examine(
@@ -511,7 +515,7 @@ class WholeChecks(Generic[S]):
 
     Attributes:
         checks: The checks.
-        open: Opens the subject, given the partitions of the run. If it raises a DataprepError, all checks fail with it.
+        open: Opens the subject, given the partitions of the run. If it raises a DataprepError, `examine` raises it.
         guard: The context in which the checks run.
     """
 

@@ -1,7 +1,7 @@
 """Differences between two locks: documents and tokens by split and source file, and changed artifacts with reasons.
 
-No data is read. Source files are compared by split and path, whichever shard they are in. So two corpora with
-different shards but the same documents have no different files.
+No data is read. Source files are compared by split and path, regardless of their shard. So two corpora with the same
+documents in different shards have no differing files.
 
 Entry points: `compare_locks`, `LockDifference.lines`, `LockDifference.to_json`.
 """
@@ -16,7 +16,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.planning.manifest import split_name
 
 _MAX_LINES = 20
-"""Maximum number of lines of one kind in the text output; the JSON has all."""
+"""Maximum number of lines of one kind in the text output; JSON has all lines."""
 
 _Files = Mapping[tuple[str, str], tuple[frozenset[str], LockCounts]]
 """Split and path → digests and counts. A file has several digests if it changed between reads of its parts."""
@@ -24,7 +24,7 @@ _Files = Mapping[tuple[str, str], tuple[frozenset[str], LockCounts]]
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedSource:
-    """A source file that differs: its counts before and after, or None if that lock lacks the file."""
+    """A source file that differs between two locks; its counts are None for a lock that lacks the file."""
 
     split: str
     file: str
@@ -67,7 +67,7 @@ class LockDifference:
     def to_json(self, privacy: Privacy = OPEN) -> dict[str, Any]:
         """Return the differences as plain builtins, with counts in their public form."""
 
-        def counts(counts: LockCounts | None) -> dict[str, Any] | None:
+        def format_counts(counts: LockCounts | None) -> dict[str, Any] | None:
             return None if counts is None else privacy.public_row(asdict(counts))
 
         return {
@@ -82,7 +82,13 @@ class LockDifference:
                 for split, sides in self.totals.items()
             },
             "files": [
-                {"split": o.split, "file": o.file, "kind": o.kind, "before": counts(o.before), "after": counts(o.after)}
+                {
+                    "split": o.split,
+                    "file": o.file,
+                    "kind": o.kind,
+                    "before": format_counts(o.before),
+                    "after": format_counts(o.after),
+                }
                 for o in self.files
             ],
             "artifacts": {
@@ -108,7 +114,7 @@ class LockDifference:
             )
             yield "no differences" if privacy.closed else f"no differences: {counts_text}"
         for split, sides in self.totals.items():
-            yield from self._lines_of_split(split, sides, privacy)
+            yield from self._describe_split(split, sides, privacy)
         yield from _format_section("artifacts only in b", self.added)
         yield from _format_section("artifacts only in a", self.removed)
         yield from _format_section(
@@ -117,7 +123,7 @@ class LockDifference:
         )
         yield from _format_section("obsolete artifacts, not compared", self.obsolete)
 
-    def _lines_of_split(self, split: str, sides: Sequence[tuple[int, LockCounts]], privacy: Privacy) -> Iterator[str]:
+    def _describe_split(self, split: str, sides: Sequence[tuple[int, LockCounts]], privacy: Privacy) -> Iterator[str]:
         split_sources = [source for source in self.files if source.split == split]
         if not split_sources:
             return
@@ -136,7 +142,7 @@ class LockDifference:
             ]
             plus, minus = (privacy.public_count(sum(max(0, sign * gain) for gain in gains)) for sign in (1, -1))
             yield f"  {noun:<10}{privacy.public_count(was):>16} → {privacy.public_count(now):>16}  (+{plus} −{minus})"
-        yield from _shorten_lines([f"  {_file_line(source, privacy)}" for source in split_sources])
+        yield from _shorten_lines([f"  {_describe_file(source, privacy)}" for source in split_sources])
 
 
 def group_reasons(reasons: Mapping[str, str]) -> list[str]:
@@ -150,14 +156,14 @@ def group_reasons(reasons: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _file_line(source: ChangedSource, privacy: Privacy) -> str:
+def _describe_file(source: ChangedSource, privacy: Privacy) -> str:
     counts_before, counts_after = source.before or LockCounts(), source.after or LockCounts()
     gains = {noun: getattr(counts_after, noun) - getattr(counts_before, noun) for noun in ("documents", "tokens")}
     if privacy.hides(abs(gains["documents"])):  # a small number of documents could be computed from their tokens
         del gains["tokens"]
     texts = []
     for noun, gain in gains.items():
-        # a hidden count keeps the plural noun
+        # use the plural for a hidden count, because a singular noun would reveal that it is one
         amount = privacy.public_count(abs(gain))
         texts.append(f"{'-' if gain < 0 else '+'}{amount} {noun.removesuffix('s') if amount == '1' else noun}")
     return f"{source.kind:<8} {source.file}: {', '.join(texts)}"
@@ -188,7 +194,7 @@ def compare_locks(a: Lock, b: Lock, names: tuple[str, str]) -> LockDifference:
     if a.is_hidden or b.is_hidden:
         a, b = a.hide_names(), b.hide_names()
     sides = counts_before, counts_after = _count_files(a), _count_files(b)
-    reasons = {name: a.reason(name, entry) for name, entry in b.artifacts.items() if name in a.artifacts}
+    reasons = {name: a.describe_difference(name, entry) for name, entry in b.artifacts.items() if name in a.artifacts}
     added, removed_names = ([name for name in x.artifacts if name not in y.artifacts] for x, y in ((b, a), (a, b)))
     return LockDifference(
         names=names,

@@ -13,7 +13,14 @@ from fnmatch import fnmatchcase
 
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, Partitions
 from dataprep_assets.engine.checks.check import join_first
-from dataprep_assets.engine.lock.lock import Lock, LockEntry, hide_name, lock_name, lock_name_of, strip_row_range
+from dataprep_assets.engine.lock.lock import (
+    Lock,
+    LockEntry,
+    format_lock_name,
+    hide_name,
+    join_lock_name,
+    strip_row_range,
+)
 from dataprep_assets.errors import DataprepError, IntegrityError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
@@ -27,7 +34,7 @@ class Drift:
     Attributes:
         name: Its name without the dataset's.
         reason: One sentence.
-        is_obsolete: Whether it exists although no run would build it. Then it does not count as a difference.
+        is_obsolete: Whether it exists although no run would build it. Such an artifact does not count as a difference.
     """
 
     name: str
@@ -51,7 +58,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
     for spec in specs:
         if spec.adopt is None or spec.listed is None or store.intact_receipt(spec.locate_artifact(store)) is not None:
             continue
-        plan = lock.artifacts.get(lock_name(spec.locate_artifact(store)))
+        plan = lock.artifacts.get(format_lock_name(spec.locate_artifact(store)))
         if plan is None or plan.key is None:
             continue
         # the lock of a sensitive dataset has digests of file names, so hash the current names to find its files
@@ -69,7 +76,7 @@ def adopt_plan(specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock) 
 def find_recipe_drift(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, lock: Lock, only: Sequence[ArtifactSpec] | None = None
 ) -> Iterator[Drift]:
-    """Yield, in build order, the artifacts that would be built differently from the lock, as far as is known now.
+    """Yield, in build order, the artifacts that a run would build differently from the lock, as far as known now.
 
     Args:
         specs: The specs of the dataset.
@@ -86,8 +93,10 @@ def find_recipe_drift(
         slots = spec.slots(store)
         ready = []
         for slot in slots:
-            if lock_name(spec.locate_artifact(store, slot)) not in lock.artifacts:
-                yield Drift(name=lock_name(spec.locate_artifact(store, slot)), reason="declared, but not in the lock")
+            if format_lock_name(spec.locate_artifact(store, slot)) not in lock.artifacts:
+                yield Drift(
+                    name=format_lock_name(spec.locate_artifact(store, slot)), reason="declared, but not in the lock"
+                )
             elif present_artifacts.has_inputs(spec, slot):
                 ready.append(slot)
         yield from _compare_slots(spec, store, lock, ready)
@@ -107,13 +116,13 @@ def _compare_slots(
     for recipe, receipt in zip(recipes, receipts, strict=True):
         if not recipe.key:  # the key is unknown until its plan is built
             continue
-        name = lock_name(recipe.artifact)
+        name = format_lock_name(recipe.artifact)
         if receipt is not None and receipt.key == recipe.key:
             # take the ingredients from the receipt, because some recipes have only a key
             entry = LockEntry.from_receipt(receipt)
         else:
             entry = LockEntry(key=recipe.key, content=lock.artifacts[name].content).with_ingredients(recipe)
-        reason = lock.reason(name, entry)
+        reason = lock.describe_difference(name, entry)
         if reason is not None:
             yield Drift(name=name, reason=reason + _describe_listed_changes(spec, lock))
 
@@ -146,12 +155,12 @@ def find_content_drift(
         slots = partitions if partitions and spec.partitions is not None else spec.slots(store)
         artifacts = [spec.locate_artifact(store, slot) for slot in slots]
         for artifact, receipt in zip(artifacts, _read_receipts(store, artifacts), strict=True):
-            name = lock_name(artifact)
+            name = format_lock_name(artifact)
             if receipt is None:
                 yield Drift(name=name, reason="missing, or its receipt is damaged")
             elif name not in lock.artifacts:
                 yield Drift(name=name, reason="not in the lock")
-            elif (reason := lock.reason(name, LockEntry.from_receipt(receipt))) is not None:
+            elif (reason := lock.describe_difference(name, LockEntry.from_receipt(receipt))) is not None:
                 yield Drift(name=name, reason=reason)
 
 
@@ -165,9 +174,9 @@ class _PresentArtifacts:
         self._known: dict[ArtifactSpec, frozenset[str | None] | None] = {}
 
     def is_planned(self, spec: ArtifactSpec) -> bool:
-        """Return whether the artifacts of a spec are known, because the planning artifact matches the lock."""
+        """Return whether the artifacts of a spec are known: whether their planning artifact matches the lock."""
         if spec.partitions is not None and (planner := self._find_planner(spec.partitions)) is not None:
-            return self._is_whole(planner)
+            return self._is_complete(planner)
         try:
             spec.artifacts(self._store)
         except DataprepError:
@@ -180,22 +189,22 @@ class _PresentArtifacts:
             if not isinstance(source, ArtifactSpec):
                 continue
             if source.partitions is not None and source.partitions is spec.partitions:
-                if slot not in (self._current_slots(source) or ()):
+                if slot not in (self._find_current_slots(source) or ()):
                     return False
-            elif not self._is_whole(source):
+            elif not self._is_complete(source):
                 return False
         return True
 
     def _find_planner(self, partitions: Partitions) -> ArtifactSpec | None:
         return self._planners.get(partitions)
 
-    def _is_whole(self, spec: ArtifactSpec) -> bool:
+    def _is_complete(self, spec: ArtifactSpec) -> bool:
         if not spec.kept:  # an artifact without files depends only on its inputs
             return self.has_inputs(spec, None)
-        present_slots = self._current_slots(spec)
+        present_slots = self._find_current_slots(spec)
         return present_slots is not None and len(present_slots) == len(spec.slots(self._store))
 
-    def _current_slots(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
+    def _find_current_slots(self, spec: ArtifactSpec) -> frozenset[str | None] | None:
         """Return the slots of a spec that are present and match the lock; None if they are not planned."""
         if spec not in self._known:
             self._known[spec] = self._compare(spec) if self.is_planned(spec) else None
@@ -209,13 +218,13 @@ class _PresentArtifacts:
             slot
             for slot, artifact, receipt in slot_receipts
             if receipt is not None
-            and lock_name(artifact) in self._lock.artifacts
-            and self._lock.reason(lock_name(artifact), LockEntry.from_receipt(receipt)) is None
+            and format_lock_name(artifact) in self._lock.artifacts
+            and self._lock.describe_difference(format_lock_name(artifact), LockEntry.from_receipt(receipt)) is None
         )
 
 
 def _read_receipts(store: ArtifactStore, artifacts: Sequence[Artifact]) -> list[Receipt | None]:
-    """Return the receipts of the artifacts; a damaged one counts as absent, because its artifact will be rebuilt."""
+    """Return the receipts of the artifacts; None for a damaged receipt, because its artifact will be rebuilt."""
     try:
         return store.receipts(artifacts)
     except IntegrityError:
@@ -263,7 +272,7 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(name=verdict.location, reason="; ".join(verdict.defects))
         else:
             stray_artifacts.append(verdict)
-    # the location may be the dataset's own folder, or a folder that contains it at any depth next to other folders
+    # the location may be the dataset's own folder, or a folder that contains the dataset's folder at any depth
     folder_counts = Counter(
         parent_folder for parent_folder, _, _, receipt in entries if receipt.dataset == lock.dataset
     )
@@ -279,7 +288,7 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
         if is_own and not is_home:
             yield Drift(name=name, reason=f"extra: {verdict.location} is in a different folder")
         if is_own and name in lock.artifacts:
-            if reasons := [*_lock_differences(name, receipt, lock), *verdict.defects]:
+            if reasons := [*_find_lock_differences(name, receipt, lock), *verdict.defects]:
                 yield Drift(name=name, reason="; ".join(reasons))
         elif is_own and is_home and name in obsolete:
             yield Drift(name=name, reason="obsolete", is_obsolete=True)
@@ -304,15 +313,15 @@ def find_copy_drift(lock: Lock, verdicts: Iterable[VerifiedArtifact], select: Se
             yield Drift(name=name, reason="missing: in the lock, but not found")
 
 
-def _lock_differences(name: str, receipt: Receipt, lock: Lock) -> Iterator[str]:
-    if (receipt_name := lock_name_of(receipt.artifact, receipt.partition)) != name:
+def _find_lock_differences(name: str, receipt: Receipt, lock: Lock) -> Iterator[str]:
+    if (receipt_name := join_lock_name(receipt.artifact, receipt.partition)) != name:
         yield f"its receipt belongs to {receipt_name}"
-    elif (reason := lock.reason(name, LockEntry.from_receipt(receipt))) is not None:
+    elif (reason := lock.describe_difference(name, LockEntry.from_receipt(receipt))) is not None:
         yield reason
 
 
 def _describe_other_dataset(name: str, receipt: Receipt, dataset: str) -> str:
-    receipt_name = lock_name_of(receipt.artifact, receipt.partition)
+    receipt_name = join_lock_name(receipt.artifact, receipt.partition)
     return (
         ""
         if (receipt.dataset, receipt_name) == (dataset, name)

@@ -1,13 +1,13 @@
 """The lock of a dataset: the key and the content of every artifact, sorted by name, and the recipes behind the keys.
 
 A lock is built only from receipts. So it can be read from a folder or a bucket as well as from its file, and two locks
-can be compared without the data. It contains no local path, host or time. The same dataset that was built on two
-machines with the same libraries has the same lock, byte for byte. A sensitive dataset's lock has digests instead of the
-names of source files.
+can be compared without the data. It contains no local path, host or time. If a dataset is built on two machines with
+the same libraries, the two locks are equal byte for byte. A sensitive dataset's lock has digests instead of the names
+of source files.
 
-An artifact in a folder is identified by its folder, so a second copy under another name is a separate artifact.
+An artifact in a folder is identified by its folder, so a second copy under a different name is a separate artifact.
 
-Entry points: `lock_dataset`, `build_lock`, `read_lock`, `encode_lock`, `Lock.reason`.
+Entry points: `lock_dataset`, `build_lock`, `read_lock`, `encode_lock`, `Lock.describe_difference`.
 """
 
 import hashlib
@@ -38,8 +38,9 @@ LOCK = "dataset.lock"
 SCHEMA = 2
 _FILE_NAME = re.compile(r"[./]")
 """Matches file names. Names without `.` and `/` (`tokenizer`, `listing`) reveal nothing and are not hidden."""
-_UNRELATED = ("dataprep-assets", "python")
-"""Versions in a receipt that do not affect bytes: of this project, only the version of a step does."""
+_UNRELATED_PACKAGES = ("dataprep-assets", "python")
+"""Versions in a receipt that do not affect bytes. A change to this package that affects bytes changes a step's
+version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ class LockedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class LockEntry(RecipeInputs):
-    """One artifact of a lock. Its ingredients omit inputs of its own dataset, because the lock contains these.
+    """One artifact of a lock. Its ingredients omit inputs of its own dataset, because these have their own entries.
 
     Attributes:
         key: Digest of its recipe; None if its bytes contain a location (`ArtifactSpec.names_places`). These bytes
@@ -109,14 +110,14 @@ class LockEntry(RecipeInputs):
                 name: version
                 for name, version in receipt.measured.get("versions", {}).items()
                 # a library that was not installed cannot have affected the bytes
-                if name not in _UNRELATED and version != "not installed"
+                if name not in _UNRELATED_PACKAGES and version != "not installed"
             },
             counts=None
             if ledger is None
             else LockCounts(rows=ledger.rows_in, documents=ledger.documents, tokens=ledger.tokens),
-            files=dict(_source_files(receipt)),
+            files=dict(_list_source_files(receipt)),
         )
-        return entry.with_ingredients(RecipeInputs.of_receipt(receipt) or RecipeInputs())
+        return entry.with_ingredients(RecipeInputs.extract_from(receipt) or RecipeInputs())
 
     def with_ingredients(self, ingredients: RecipeInputs) -> "LockEntry":
         """Return a copy with different ingredients."""
@@ -142,14 +143,14 @@ class LockEntry(RecipeInputs):
             files={hide_name(n): replace(file, counts=file.counts.round_counts()) for n, file in self.files.items()},
         )
 
-    def difference(self, now: "LockEntry") -> str | None:
-        """Return the difference of another entry from this one, in one sentence; None if there is none."""
+    def describe_difference(self, now: "LockEntry") -> str | None:
+        """Return how the entry `now` differs from this one, in one sentence; None if they are equal."""
         if self.content is None or now.content is None:  # one entry lacks the sources that are locations
             shared = {name: digest for name, digest in now.sources.items() if name in self.sources}
-            change = self.change(replace(now, sources=shared))
+            change = self.describe_change(replace(now, sources=shared))
             return change.reason if change is not None else None
         if self.key != now.key:
-            change = self.change(now)
+            change = self.describe_change(now)
             return change.reason if change is not None else "built from different inputs or settings"
         if self.content == now.content:
             return None
@@ -172,8 +173,8 @@ def strip_row_range(name: str) -> str:
     return re.sub(r"\[\d+:(\d+|None)\]$", "", name)
 
 
-def _source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
-    """Yield the source files of a shard. Some receipts list them in the fact `sources`, which may be something else."""
+def _list_source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
+    """Yield the source files of a shard; nothing if its receipt's fact `sources` does not list files."""
     lines = receipt.sources or receipt.facts.get("sources", ())
     for line in lines:
         if not isinstance(line, Mapping) or not {"file", "sha256", "rows_in"} <= line.keys():
@@ -187,7 +188,7 @@ def _source_files(receipt: Receipt) -> Iterator[tuple[str, LockedFile]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """The lock of a dataset, see the module.
+    """The lock of a dataset.
 
     Attributes:
         dataset: The dataset's name.
@@ -225,19 +226,19 @@ class Lock:
             self, is_hidden=True, artifacts={name: entry.hide_names() for name, entry in self.artifacts.items()}
         )
 
-    def reason(self, name: str, now: LockEntry) -> str | None:
-        """Return the difference of an artifact from the entry with this name, in a sentence; None if there is none."""
-        return self.artifacts[name].difference(now.hide_names() if self.is_hidden else now)
+    def describe_difference(self, name: str, now: LockEntry) -> str | None:
+        """Return how `now` differs from the entry with this name, in one sentence; None if they are equal."""
+        return self.artifacts[name].describe_difference(now.hide_names() if self.is_hidden else now)
 
 
-def lock_name_of(artifact: str, partition: str | None) -> str:
+def join_lock_name(artifact: str, partition: str | None) -> str:
     """Return an artifact's name in its dataset's lock."""
     return f"{artifact}/{partition}" if partition else artifact
 
 
-def lock_name(artifact: Artifact) -> str:
+def format_lock_name(artifact: Artifact) -> str:
     """Return an artifact's name in its dataset's lock."""
-    return lock_name_of(artifact.name, artifact.partition)
+    return join_lock_name(artifact.name, artifact.partition)
 
 
 def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
@@ -251,9 +252,9 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
     Raises MissingArtifactError if an artifact is removed meanwhile.
     """
     declaration = specs[0].declaration
-    if (late := next(find_stale(specs, store), None)) is not None:
+    if (stale := next(find_stale(specs, store), None)) is not None:
         raise IntegrityError(
-            f"{declaration.dataset}: cannot be locked: {late}. Run `dataprep run {declaration.dataset}`, then lock it"
+            f"{declaration.dataset}: cannot be locked: {stale}. Run `dataprep run {declaration.dataset}`, then lock it"
         )
     entries: dict[str, LockEntry] = {}
     for spec in specs:
@@ -264,9 +265,9 @@ def lock_dataset(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Lock:
                     f"{artifact}: removed while the dataset was being locked. Build it, then lock the dataset"
                 )
             entry = LockEntry.from_receipt(receipt)
-            # remove locations before names are hidden, because they are found by their sources' names
+            # remove locations before names are hidden, because the sources to remove are found by name
             entry = entry if spec.names_places is None else entry.without_location(spec.names_places)
-            entries[lock_name(artifact)] = entry
+            entries[format_lock_name(artifact)] = entry
     lock = Lock(dataset=declaration.dataset, artifacts={name: entries[name] for name in sorted(entries)})
     return lock.hide_names() if declaration.sensitive else lock
 
@@ -307,7 +308,7 @@ def build_lock(receipts: Iterable[tuple[str, Receipt]], location: str, dataset: 
 
 
 def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
-    """Return the artifacts of a dataset that no run would build. Copies under another name are never among them.
+    """Return the artifacts of a dataset that no run would build, except copies under a different name.
 
     Partitions are judged by their consumers: if a finished artifact is built from some partitions of a split, the
     other partitions are obsolete. A name is obsolete if the dataset's card is newer and does not list it. A blend's
@@ -316,15 +317,15 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
     own_receipts = {
         name: own_receipt
         for name, own_receipt in receipts.items()
-        if lock_name_of(own_receipt.artifact, own_receipt.partition) == name
+        if join_lock_name(own_receipt.artifact, own_receipt.partition) == name
     }
     card = next((receipt for receipt in own_receipts.values() if "planned" in receipt.facts), None)
     planned_names = frozenset(card.facts["planned"] if card is not None else ())
 
-    def artifact_name(name: str) -> str:
-        """Return the artifact's name and split. Months and tasks have no split; the card lists these without one."""
+    def find_artifact_name(name: str) -> str:
+        """Return the artifact's name and split. Months and tasks have no split, so the card lists only their names."""
         kind, _, partition = name.partition("/")
-        return kind if kind in planned_names else lock_name_of(kind, split_name(partition))
+        return kind if kind in planned_names else join_lock_name(kind, split_name(partition))
 
     def is_undeclared(name: str) -> bool:
         created, card_time = (
@@ -332,9 +333,9 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
             for own_receipt in (own_receipts[name], card)
             if own_receipt is not None
         )
-        return created < card_time and planned_names.isdisjoint((name, artifact_name(name)))
+        return created < card_time and planned_names.isdisjoint((name, find_artifact_name(name)))
 
-    obsolete = _artifacts_of_earlier_plans(own_receipts) | (
+    obsolete = _find_artifacts_of_earlier_plans(own_receipts) | (
         set() if card is None else set(filter(is_undeclared, own_receipts))
     )
     used_names: set[str] = set()
@@ -343,17 +344,17 @@ def _find_obsolete(receipts: Mapping[str, Receipt]) -> set[str]:
         # an artifact that is out of date does not reflect the current plan
         if all(name in own_receipts and own_receipts[name].content == content for name, content in upstream.items()):
             used_names |= upstream.keys()
-    splits = {artifact_name(name) for name in used_names}
+    splits = {find_artifact_name(name) for name in used_names}
     # all artifacts of such a partition are obsolete as well
     partitions = {
         name.partition("/")[2]
         for name in own_receipts
-        if "/" in name and artifact_name(name) in splits and name not in used_names
+        if "/" in name and find_artifact_name(name) in splits and name not in used_names
     }
     return obsolete | {name for name in own_receipts if name.partition("/")[2] in partitions}
 
 
-def _artifacts_of_earlier_plans(own_receipts: Mapping[str, Receipt]) -> set[str]:
+def _find_artifacts_of_earlier_plans(own_receipts: Mapping[str, Receipt]) -> set[str]:
     """Return the artifacts of runs that the blend's plan does not name."""
     planned_runs = {
         own_receipt.facts["run_hash"]
@@ -374,7 +375,7 @@ def encode_lock(lock: Lock) -> bytes:
     """
     shared: dict[str, Any] = {}
 
-    def entry(lock_entry: LockEntry) -> dict[str, Any]:
+    def encode_entry(lock_entry: LockEntry) -> dict[str, Any]:
         value = {**asdict(lock_entry), "sources": {**lock_entry.sources}}
         for part in ("settings", "libraries"):
             name = digest_value(value[part])[:12]
@@ -388,7 +389,7 @@ def encode_lock(lock: Lock) -> bytes:
         "dataprep_lock": SCHEMA,
         "dataset": lock.dataset,
         "hidden_names": lock.is_hidden,
-        "artifacts": {name: entry(one) for name, one in lock.artifacts.items()},
+        "artifacts": {name: encode_entry(lock_entry) for name, lock_entry in lock.artifacts.items()},
         "shared": shared,
     }
     return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()

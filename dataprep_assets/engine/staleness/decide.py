@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 MISSING, DAMAGED, INPUT_CHANGED = "missing", "damaged", "input changed"
 CHECK_FAILED = "check failed"
-"""Kind of an artifact that matches its recipe but failed its own blocking check."""
+"""Kind of a decision: the artifact matches its recipe but failed its own blocking check."""
 UNREADABLE = "input unreadable"
-"""Kind of an artifact whose state is unknown, because an input or its storage cannot be read."""
+"""Kind of a decision: the artifact's state is unknown, because an input or its storage cannot be read."""
 
 
 class Action(Enum):
@@ -67,11 +67,11 @@ class FileFacts:
     """Facts about the files of a partition.
 
     Attributes:
-        receipt: Its receipt; None if there is none.
-        unreadable: Reason why its receipt cannot be read.
-        recipe: Its current recipe; None if unknown.
-        refused: Reason why it has no recipe although its inputs exist.
-        defects: Differences between its files and the receipt; empty until the files are read.
+        receipt: Receipt of the partition; None if it does not exist.
+        unreadable: Reason why the receipt cannot be read.
+        recipe: Current recipe of the partition; None if unknown.
+        refused: Reason why there is no recipe although the inputs exist.
+        defects: Differences between the files and the receipt; empty until the files are read.
     """
 
     receipt: Receipt | None = None
@@ -139,8 +139,8 @@ class PartitionFacts:
         inputs: Name of each input artifact → the causes of its staleness. A setting with the same name describes the
             content of the input.
         gains_input: Whether a stale input is a partition that it was not built from, so that it will certainly change.
-        checks: Each check of the partition → its valid result, or None.
-        since: Earliest time of results that count, in seconds since 1970.
+        checks: Name of each check of the partition → its valid result, or None.
+        since: Earliest time of a valid result, in seconds since 1970.
         events: Dagster's records; None if Dagster was not queried.
     """
 
@@ -162,12 +162,12 @@ class Decision:
 
     Attributes:
         action: The action.
-        kind: The kind in the module's table; empty to keep it.
+        kind: The kind in the module's table; empty for KEEP.
         reason: The reason in one sentence.
         causes: The changes that make a run build it, one line each, such as `rule short changed: words < 50 →
             words < 20`: its own changes, or otherwise the causes of changed inputs.
-        provisional: Whether it is stale only because of an input whose new content is unknown. It is kept if the input
-            does not change.
+        provisional: Whether it is stale only because of an input whose new content is unknown. It is kept if the
+            input's content does not change.
         same_content: Whether a rebuild is expected to have the content that its receipt records.
         checks: The blocking checks that failed.
         name: The artifact, or the asset if its partitions are not planned yet.
@@ -202,25 +202,25 @@ class Decision:
 
 def decide_action(facts: PartitionFacts) -> Decision:
     """Return the decision of the first case in the module's table that applies."""
-    return next(_applicable_decisions(facts), Decision(action=Action.KEEP))
+    return next(_find_applicable_decisions(facts), Decision(action=Action.KEEP))
 
 
-def _applicable_decisions(facts: PartitionFacts) -> Iterator[Decision]:
+def _find_applicable_decisions(facts: PartitionFacts) -> Iterator[Decision]:
     """Yield the decision of each case that applies, in the order of the table."""
     if facts.not_planned:
         reason = f"not planned yet: {facts.not_planned}"
-        yield _build(MISSING, reason, facts.input_causes or (reason,))
-    yield from _decisions_on_files(facts)
+        yield _decide_build(MISSING, reason, facts.input_causes or (reason,))
+    yield from _decide_by_files(facts)
     failures = {name: one for name, one in facts.checks.items() if one is not None and one.blocks and not one.passed}
     is_rebuilt = all(one.rebuilt for one in failures.values())
     if failures and not is_rebuilt:
-        yield _failure_decision(Action.BUILD, failures, "failed")
+        yield _decide_by_failures(Action.BUILD, failures, "failed")
     events = facts.events or EventFacts()
     if not events.materialized or not events.registered:
         noun = "partition" if events.materialized else "materialization"
         yield Decision(action=Action.RECORD, kind="not recorded", reason=f"no {noun} recorded in Dagster")
     if failures:
-        yield _failure_decision(Action.CHECK, failures, "failed again after a rebuild")
+        yield _decide_by_failures(Action.CHECK, failures, "failed again after a rebuild")
     if unfinished_checks := [name for name, one in facts.checks.items() if one is None or one.at < facts.since]:
         yield Decision(action=Action.CHECK, kind="not checked", reason=f"not checked: {', '.join(unfinished_checks)}")
     if unfinished_checks := [
@@ -231,30 +231,30 @@ def _applicable_decisions(facts: PartitionFacts) -> Iterator[Decision]:
         )
 
 
-def _decisions_on_files(facts: PartitionFacts) -> Iterator[Decision]:
+def _decide_by_files(facts: PartitionFacts) -> Iterator[Decision]:
     files, state = facts.files, "missing" if facts.missing_input else "stale"
     input_reason = f"its input {facts.stale_input} is {state}"
     if files is None:
         if facts.stale_input:
-            yield _build(INPUT_CHANGED, input_reason, facts.input_causes)
+            yield _decide_build(INPUT_CHANGED, input_reason, facts.input_causes)
         return
     if files.unreadable:
-        yield _build(DAMAGED, f"damaged: {files.unreadable}")
+        yield _decide_build(DAMAGED, f"damaged: {files.unreadable}")
     elif files.receipt is None:
-        yield _build(MISSING, MISSING, facts.input_causes or (MISSING,))
-    elif files.recipe is not None and (change := files.recipe.difference(files.receipt)) is not None:
-        yield _build(change.kind, change.reason, _find_causes(change, facts))
+        yield _decide_build(MISSING, MISSING, facts.input_causes or (MISSING,))
+    elif files.recipe is not None and (change := files.recipe.find_change(files.receipt)) is not None:
+        yield _decide_build(change.kind, change.reason, _find_causes(change, facts))
     if files.defects:
         more = f" (and {len(files.defects) - 1} more)" if len(files.defects) > 1 else ""
-        yield _build(DAMAGED, f"damaged: {files.defects[0]}{more}", same_content=files.recipe is not None)
+        yield _decide_build(DAMAGED, f"damaged: {files.defects[0]}{more}", same_content=files.recipe is not None)
     if files.recipe is None and facts.stale_input:
-        yield _build(INPUT_CHANGED, input_reason, facts.input_causes, provisional=not facts.gains_input)
+        yield _decide_build(INPUT_CHANGED, input_reason, facts.input_causes, provisional=not facts.gains_input)
     if files.refused:
-        yield _build(UNREADABLE, files.refused)
+        yield _decide_build(UNREADABLE, files.refused)
 
 
 def _find_causes(change: Change, facts: PartitionFacts) -> tuple[str, ...]:
-    """Return its own changes; otherwise the causes of changed inputs; otherwise the causes of any stale input."""
+    """Return the causes of a change: the artifact's own changes, or else those of changed, or else of stale inputs."""
     own_causes, input_causes = [], dict[str, None]()
     for cause in change.changes:
         name = re.split(r"[./]", cause.name, maxsplit=1)[0]
@@ -264,7 +264,7 @@ def _find_causes(change: Change, facts: PartitionFacts) -> tuple[str, ...]:
     return (*own_causes, *change.files) or tuple(input_causes) or facts.input_causes
 
 
-def _build(
+def _decide_build(
     kind: str,
     reason: str,
     causes: tuple[str, ...] = (),
@@ -283,7 +283,7 @@ def _build(
     )
 
 
-def _failure_decision(action: Action, failures: Mapping[str, CheckFacts], verb: str) -> Decision:
+def _decide_by_failures(action: Action, failures: Mapping[str, CheckFacts], verb: str) -> Decision:
     names = f"blocking check {next(iter(failures))}" if len(failures) == 1 else f"checks {', '.join(failures)}"
     reason = f"its {names} {verb}: {next(iter(failures.values())).sentence}"
     return Decision(

@@ -1,4 +1,4 @@
-"""Estimates the cost of building a dataset, with rates of finished shards or, without any, of the benchmark."""
+"""Estimates the cost of building a dataset, from the rates of finished shards or, without any, of the benchmark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataprep_assets.planning.cost import Cost, Machine, Products, Rates, SplitS
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The cost, and the number of finished shards behind its rates; 0 for the benchmark's rates."""
+    """The cost, and the number of finished shards whose rates it is based on; 0 for the benchmark's rates."""
 
     cost: Cost
     measured: int

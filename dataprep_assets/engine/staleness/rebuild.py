@@ -63,7 +63,7 @@ def find_sharing_artifacts(
     for specs, store in other_datasets:
         shard_counts = [
             (spec, sum(not files.isdisjoint(list_source_digests(receipt)) for receipt in receipts))
-            for spec, receipts in _receipts_by_artifact(specs, store)
+            for spec, receipts in _group_receipts_by_artifact(specs, store)
         ]
         published = (
             tuple(list_published_places(specs, store)) if any(shard_count for _, shard_count in shard_counts) else ()
@@ -80,7 +80,7 @@ def find_sharing_artifacts(
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldRetractions:
+class RemainingRetractions:
     """Finished partitions with documents that another dataset has retracted.
 
     Attributes:
@@ -99,20 +99,20 @@ class HeldRetractions:
 
 
 def count_retracted_documents(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Mapping[str, int]:
-    """Return SHA-256 of a source file → number of its documents that finished artifacts dropped as retracted."""
+    """Return the SHA-256 of each source file → number of its documents that finished artifacts dropped as retracted."""
     drop_counts: dict[str, int] = {}
-    for _, receipts in _receipts_by_artifact(specs, store):
+    for _, receipts in _group_receipts_by_artifact(specs, store):
         for file, drop_count in _count_dropped_rows(receipts).items():
             # several artifacts of a dataset may drop the same documents, so count them once
             drop_counts[file] = max(drop_counts.get(file, 0), drop_count)
     return {file: drop_count for file, drop_count in drop_counts.items() if drop_count}
 
 
-def find_held_retractions(
+def find_remaining_retractions(
     dataset: str,
     retracted_counts: Mapping[str, int],
     other_datasets: Iterable[tuple[Sequence[ArtifactSpec], ArtifactStore]],
-) -> Iterator[HeldRetractions]:
+) -> Iterator[RemainingRetractions]:
     """Yield the artifacts of other datasets that still contain retracted documents according to their receipts.
 
     Args:
@@ -123,11 +123,11 @@ def find_held_retractions(
     for specs, store in other_datasets if retracted_counts else ():
         # in a dataset with a selection, only the selection's receipts have the counts
         drop_counts = count_retracted_documents(specs, store)
-        for spec, receipts in _receipts_by_artifact(specs, store):
+        for spec, receipts in _group_receipts_by_artifact(specs, store):
             retracted_files = {file for file, count in retracted_counts.items() if drop_counts.get(file, 0) < count}
             holding_count = sum(not retracted_files.isdisjoint(list_source_digests(receipt)) for receipt in receipts)
             if holding_count:
-                yield HeldRetractions(
+                yield RemainingRetractions(
                     dataset=spec.declaration.dataset,
                     artifact=spec.name,
                     partitions=holding_count,
@@ -136,7 +136,7 @@ def find_held_retractions(
                 )
 
 
-def _receipts_by_artifact(
+def _group_receipts_by_artifact(
     specs: Sequence[ArtifactSpec], store: ArtifactStore
 ) -> Iterator[tuple[ArtifactSpec, Sequence[Receipt]]]:
     """Yield each partitioned artifact with the receipts of all its splits."""
@@ -148,7 +148,7 @@ def _receipts_by_artifact(
 
 
 def _count_dropped_rows(receipts: Iterable[Receipt]) -> dict[str, int]:
-    """Return SHA-256 of a source file → number of documents dropped as retracted, summed over partitions."""
+    """Return the SHA-256 of each source file → number of documents dropped as retracted, summed over partitions."""
     counts: dict[str, int] = {}
     for receipt in receipts:
         # shards of conversations, pairs and records list their files in the facts
@@ -263,7 +263,7 @@ class Rebuild:
     """Everything to build, in build order.
 
     Attributes:
-        works: The artifacts.
+        works: The artifacts to build.
         losses: Changes in dropped amounts, for steps that are cheap enough to forecast.
         due: The up-to-date artifacts whose checks must run, because they have no result or an old one.
         published: The publications that the next run replaces.
@@ -282,7 +282,7 @@ class Rebuild:
     def seconds(self) -> TimeRange:
         """Bounds of the time that a run is expected to take.
 
-        They differ by artifacts that may be kept or only checked, and by `untimed` steps.
+        The bounds differ if some artifacts may be kept or only checked, or if there are `untimed` steps.
         """
         if not self.works:
             return 0.0, 0.0
@@ -354,15 +354,15 @@ def plan_rebuild(
         decided = list(decide_dataset(specs, view, verification=verification))
         stale_slots = [one for one in decided if one.is_stale]
         readings = _list_readings(stale_slots, view)
-        rates = _measure_rates(specs, store, _average_density([r for r in readings.values() if r.tokenized]))
+        rates = _measure_rates(specs, store, _compute_average_density([r for r in readings.values() if r.tokenized]))
         estimator = _TokenEstimator(stale_slots, readings, view, store, rates)
         forecast = _Forecast(times, build_size_function(specs, view), machine, rates)
-        seconds = forecast.seconds_of(stale_slots, readings)
+        seconds = forecast.forecast_seconds(stale_slots, readings)
         works = tuple(
             PlannedBuild(
                 stale=one,
                 reading=readings.get((one.spec, one.partition)),
-                tokens=estimator.tokens_of(one),
+                tokens=estimator.forecast_tokens(one),
                 seconds=seconds.get((one.spec, one.partition)),
             )
             for one in stale_slots
@@ -377,14 +377,14 @@ def plan_rebuild(
         )
 
 
-def _average_density(readings: Sequence[ReadCost]) -> float:
+def _compute_average_density(readings: Sequence[ReadCost]) -> float:
     """Return the average density of all tokenized readings, weighted by bytes."""
     stored_bytes = sum(reading.source_bytes for reading in readings)
     return sum(reading.source_bytes * reading.density for reading in readings) / stored_bytes if stored_bytes else 1.0
 
 
 def _measure_rates(specs: Sequence[ArtifactSpec], store: ArtifactStore, density: float) -> Rates:
-    """Return the rates of the current shards, planned or not."""
+    """Return the rates of all finished shards, including shards that are no longer planned."""
     source_bytes = tokens = 0
     seconds = 0.0
     # use one spec per name, because the store lists the partitions of all splits together
@@ -435,9 +435,11 @@ class _Forecast:
     def run_seconds(self, declaration: DatasetDeclaration) -> TimeRange:
         """Return bounds of the time of a run without its steps: start of the process, definitions, planning."""
         guess = self._rates.build_seconds
-        return self._times.seconds(declaration, RUN, 1.0) or (guess / 2, guess * 3)
+        return self._times.estimate_duration(declaration, RUN, 1.0) or (guess / 2, guess * 3)
 
-    def seconds_of(self, stale_slots: Iterable[Decision], readings: Mapping[Slot, ReadCost]) -> dict[Slot, TimeRange]:
+    def forecast_seconds(
+        self, stale_slots: Iterable[Decision], readings: Mapping[Slot, ReadCost]
+    ) -> dict[Slot, TimeRange]:
         """Return bounds of the time of each artifact: its share, by size, of the time of its step."""
         steps: dict[ArtifactSpec, list[str | None]] = {}
         for decision in stale_slots:
@@ -446,13 +448,13 @@ class _Forecast:
         seconds: dict[Slot, TimeRange] = {}
         for spec, slots in steps.items():
             whole_size, sizes = self._size_of(spec, slots), [self._size_of(spec, [slot]) or 1.0 for slot in slots]
-            known_bounds = self._times.seconds(spec.declaration, spec.name, whole_size)
+            known_bounds = self._times.estimate_duration(spec.declaration, spec.name, whole_size)
             reading = [readings[(spec, slot)] for slot in slots if (spec, slot) in readings]
             low, high = guess = self._guess(whole_size or 1.0, reading)
             if known_bounds is not None:
                 low, high = known_bounds
                 if low < high:
-                    # short builds of little data give no rate, so what more data adds is guessed
+                    # no rate can be derived from short builds of little data, so guess the time for additional data
                     high = min(high, low + guess[1])
                     low = min(max(low, guess[0]), high)
             for slot, size in zip(slots, sizes, strict=True):
@@ -474,7 +476,7 @@ class _Forecast:
 def _find_loss_changes(
     stale_slots: Iterable[Decision], view: ArtifactStore, store: ArtifactStore
 ) -> Iterator[LossChange]:
-    """Yield the changes in dropped amounts between finished partitions and the forecasts in the view."""
+    """Yield the changes in dropped amounts from the finished partitions to the forecast partitions in the view."""
     by_spec: dict[ArtifactSpec, set[str | None]] = {}
     for decision in stale_slots:
         if (
@@ -486,7 +488,7 @@ def _find_loss_changes(
     for spec, slots in by_spec.items():
         old_receipts, new_receipts = _read_receipts(spec, store), _read_receipts(spec, view)
         losses_before, losses_after = (
-            _losses_by_reason(spec, place, receipts)
+            _sum_losses_by_reason(spec, place, receipts)
             for place, receipts in ((store, old_receipts), (view, new_receipts))
         )
         is_foreseen = all(slot in new_receipts and new_receipts[slot] != old_receipts.get(slot) for slot in slots)
@@ -510,7 +512,9 @@ def _read_receipts(spec: ArtifactSpec, store: ArtifactStore) -> dict[str | None,
     return {slot: receipt for slot in slots if (receipt := _read_receipt(store, spec, slot)) is not None}
 
 
-def _losses_by_reason(spec: ArtifactSpec, store: ArtifactStore, receipts: Mapping[str | None, Receipt]) -> Counter[str]:
+def _sum_losses_by_reason(
+    spec: ArtifactSpec, store: ArtifactStore, receipts: Mapping[str | None, Receipt]
+) -> Counter[str]:
     try:
         losses = list(spec.losses(store, list(receipts.values()))) if receipts else []
     except DataprepError:
@@ -553,7 +557,7 @@ class _TokenEstimator:
         # cached, because every view of a split needs all shards' tokens
         self._tokens_by_slot: dict[Slot, int | None] = {}
 
-    def tokens_of(self, decision: Decision) -> int | None:
+    def forecast_tokens(self, decision: Decision) -> int | None:
         """Return the expected tokens of a stale artifact; None if unknown."""
         if decision.spec is None or decision.kind == CHECK_FAILED:
             return None
@@ -582,9 +586,10 @@ class _TokenEstimator:
         return self._sum_inputs(spec)
 
     def _sum_inputs(self, spec: ArtifactSpec) -> int | None:
-        """Return the sum over all inputs of an unpartitioned artifact; None unless all are known.
+        """Return the sum of the tokens of an unpartitioned artifact's inputs; None if any of them is unknown.
 
-        Also returns None if the inputs are different artifacts, as for a data card, because these repeat the tokens.
+        Also returns None if the inputs are different artifacts, as for a data card, because they contain the same
+        tokens.
         """
         total: int | None = None
         if len({source.name for source in spec.inputs}) != 1:

@@ -2,11 +2,11 @@
 
 Every artifact is compared with its receipt and with its recipe for finished inputs. The content of two kinds of stale
 inputs is known before a build. An input that its spec can forecast (a manifest from a listing, a snapshot from digests)
-is built in a scratch folder that overlays the store, and downstream artifacts are compared with it. A damaged input
-will have the content of its receipt again. Otherwise, the new content is unknown. Every downstream artifact is then
-stale and `provisional`, because it is kept if its input does not change.
+is built in a scratch folder that overlays the store, and downstream artifacts are compared with it. A damaged input is
+rebuilt with the content that its receipt records. Otherwise, the new content is unknown. Every downstream artifact is
+then stale and `provisional`, because it is kept if its input does not change.
 
-Entry points: `decide_dataset`, `stale` for a dataset; `decide_slots`, `decide_checks` for partitions of an artifact.
+Entry points: `decide_dataset`, `find_stale` for a dataset; `decide_slots`, `decide_checks` for some partitions.
 """
 
 import tempfile
@@ -69,7 +69,7 @@ def decide_dataset(
 def find_stale(
     specs: Sequence[ArtifactSpec], store: ArtifactStore, *, verification: Verification | None = None
 ) -> Iterator[Decision]:
-    """Yield the decisions other than KEEP; none if all artifacts are up to date."""
+    """Yield the decisions on stale artifacts; nothing if all artifacts are up to date."""
     return (decision for decision in decide_dataset(specs, store, verification=verification) if decision.is_stale)
 
 
@@ -81,7 +81,7 @@ def decide_slots(
     verification: Verification | None = None,
     events: Events | None = None,
 ) -> dict[str | None, Decision]:
-    """Return the decision for each of these partitions and, under None, for all together. Their inputs must be built.
+    """Return the decision for each of these partitions and, under None, for all of them. Their inputs must be built.
 
     `verification` overrides the verification of the spec. Without `events`, Dagster's records are ignored.
     """
@@ -130,13 +130,17 @@ class _Survey:
             for slot in slots:
                 spec.locate_artifact(self._view, slot)
         except DataprepError as error:
-            facts = PartitionFacts(not_planned=str(error), **_input_facts(self._stale_input(self._stale, spec, None)))
+            facts = PartitionFacts(
+                not_planned=str(error), **_build_input_facts(self._find_stale_input(self._stale, spec, None))
+            )
             self._unplanned[spec] = replace(decide_action(facts), name=asset, spec=spec)
             yield self._unplanned[spec]
             return
         if not spec.kept:
-            # a spec without files is up to date if the content of its inputs is
-            decision = decide_action(PartitionFacts(**_input_facts(self._stale_input(self._open, spec, None))))
+            # a spec without files is up to date if its inputs have their final content
+            decision = decide_action(
+                PartitionFacts(**_build_input_facts(self._find_stale_input(self._open, spec, None)))
+            )
             if decision.is_stale:
                 self._unplanned[spec] = replace(decision, name=asset, spec=spec)
                 yield self._unplanned[spec]
@@ -144,7 +148,7 @@ class _Survey:
         yield from self.decide_partitions(spec, slots)
         # forecast now, because later specs read their partitions from this plan
         if spec.plans:
-            self._foresee(spec, list(self._open.get(spec, {})))
+            self._forecast(spec, list(self._open.get(spec, {})))
 
     def decide_without_files(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, Decision]:
         """Return the decisions from checks and events, without files."""
@@ -156,23 +160,23 @@ class _Survey:
         artifacts = {slot: spec.locate_artifact(self._view, slot) for slot in slots}
         files = {slot: self._read_receipt(artifact) for slot, artifact in artifacts.items()}
         with_receipt = [slot for slot, facts in files.items() if facts.receipt is not None]
-        self._foresee_inputs(spec, with_receipt)
+        self._forecast_inputs(spec, with_receipt)
         # without the content of an input, there is no recipe to compare
         unknown = {
             slot: stale_input
             for slot in with_receipt
-            if (stale_input := self._stale_input(self._open, spec, slot)) is not None
+            if (stale_input := self._find_stale_input(self._open, spec, slot)) is not None
         }
         recipes, refusals = _build_recipes(spec, self._view, [slot for slot in with_receipt if slot not in unknown])
         outside = self._gather_other_facts(spec, slots)
         for slot, artifact in artifacts.items():
             file_facts = replace(files[slot], recipe=recipes.get(slot), refused=refusals.get(slot, ""))
-            cause = unknown.get(slot) or self._stale_input(self._stale, spec, slot)
+            cause = unknown.get(slot) or self._find_stale_input(self._stale, spec, slot)
             facts = replace(
                 outside.pop(slot, PartitionFacts()),
                 files=self._verify_files(spec, artifact, file_facts),
-                **_input_facts(cause),
-                inputs=self._input_causes(spec, slot),
+                **_build_input_facts(cause),
+                inputs=self._find_input_causes(spec, slot),
                 gains_input=cause is not None and file_facts.recipe is None and self._gains_input(spec, file_facts),
             )
             decision = replace(decide_action(facts), name=str(artifact), spec=spec, partition=slot)
@@ -189,10 +193,10 @@ class _Survey:
             self._open.setdefault(spec, {})[slot] = decision
 
     def _gather_other_facts(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> dict[str | None, PartitionFacts]:
-        """Return the facts other than those about files: for each partition and, under None, for the whole artifact."""
+        """Return all facts except those about files: for each partition and, under None, for the whole artifact."""
         checks = read_check_facts(spec, self._view, slots)
         events = {} if self._events is None else self._events.facts(spec, self._view, slots)
-        oldest_time = spec.declaration.prove.earliest_valid_time(time.time())
+        oldest_time = spec.declaration.prove.find_earliest_valid_time(time.time())
         return {
             slot: PartitionFacts(checks=checks.get(slot, {}), since=oldest_time, events=events.get(slot))
             for slot in dict.fromkeys([*slots, *checks, *events])
@@ -222,23 +226,23 @@ class _Survey:
         known_inputs = {} if files.receipt is None else files.receipt.recipe.get("upstream", {})
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec) or source.partitions in (None, spec.partitions):
-                continue  # each partition depends on one fixed input partition, and an unpartitioned input is not new
+                continue  # such an input never gains a partition that this artifact was not built from
             if any(name.startswith(f"{source.name}/") for name in known_inputs):
                 names = {one.name.partition("/")[2] for one in self._open.get(source, {}).values()}
                 if names - known_inputs.keys():
                     return True
         return False
 
-    def _foresee_inputs(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
+    def _forecast_inputs(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
         """Forecast the inputs for the comparison of these slots."""
         for source in spec.inputs:
             if isinstance(source, ArtifactSpec) and slots and (open_slots := self._open.get(source)):
                 is_aligned = source.partitions is not None and source.partitions is spec.partitions
-                self._foresee(source, [slot for slot in open_slots if slot in slots or not is_aligned])
+                self._forecast(source, [slot for slot in open_slots if slot in slots or not is_aligned])
 
-    def _foresee(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
+    def _forecast(self, spec: ArtifactSpec, slots: Sequence[str | None]) -> None:
         """Build these stale slots in the scratch folder, if this is cheap and their own inputs are known."""
-        known_slots = [slot for slot in slots if not self._stale_input(self._open, spec, slot)]
+        known_slots = [slot for slot in slots if not self._find_stale_input(self._open, spec, slot)]
         if spec.foresee is None or not known_slots:
             return
         request = BuildRequest(store=self._view, partitions=[slot for slot in known_slots if slot is not None])
@@ -250,26 +254,26 @@ class _Survey:
         except DataprepError:
             return  # all downstream artifacts remain stale
 
-    def _input_causes(self, spec: ArtifactSpec, slot: str | None) -> dict[str, tuple[str, ...]]:
-        """Return the name of each input of a slot → the causes of its staleness; empty if it is current."""
+    def _find_input_causes(self, spec: ArtifactSpec, slot: str | None) -> dict[str, tuple[str, ...]]:
+        """Return the name of each input of a slot → the causes of its staleness; no causes if it is current."""
         causes: dict[str, tuple[str, ...]] = {source.name: () for source in spec.inputs}
-        for stale_input in self._stale_inputs(self._stale, spec, slot):
+        for stale_input in self._find_stale_inputs(self._stale, spec, slot):
             if stale_input.spec is not None:
                 causes[stale_input.spec.name] += stale_input.causes
         return causes
 
-    def _stale_input(
+    def _find_stale_input(
         self, candidates: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
     ) -> Decision | None:
         """Return the decision on the first stale input of a slot."""
-        return next(self._stale_inputs(candidates, spec, slot), None)
+        return next(self._find_stale_inputs(candidates, spec, slot), None)
 
-    def _stale_inputs(
+    def _find_stale_inputs(
         self, candidates: Mapping[ArtifactSpec, Mapping[str | None, Decision]], spec: ArtifactSpec, slot: str | None
     ) -> Iterator[Decision]:
         """Yield the decision on each input of a slot that is in `candidates`.
 
-        If both have the same partitions, only the same partition counts; otherwise, any partition counts.
+        If the input has the same partitions, only the partition with the same key counts; otherwise, any partition.
         """
         for source in spec.inputs:
             if not isinstance(source, ArtifactSpec):
@@ -284,8 +288,8 @@ class _Survey:
                 yield next(iter(members.values()))
 
 
-def _input_facts(cause: Decision | None) -> dict[str, Any]:
-    """Return the fields of `PartitionFacts` about a stale input; empty if there is none."""
+def _build_input_facts(cause: Decision | None) -> dict[str, Any]:
+    """Return the fields of `PartitionFacts` about a stale input; empty if no input is stale."""
     if cause is None:
         return {}
     return {"stale_input": cause.name, "missing_input": cause.kind == MISSING, "input_causes": cause.causes}
@@ -357,10 +361,10 @@ def find_unplanned_artifacts(specs: Sequence[ArtifactSpec], store: ArtifactStore
                 yield declaration.artifact(name, partition)
     for name in store.names(declaration.dataset):
         if name not in names:
-            yield from _undeclared_artifacts(declaration, name, store)
+            yield from _find_undeclared_artifacts(declaration, name, store)
 
 
-def _undeclared_artifacts(declaration: DatasetDeclaration, name: str, store: ArtifactStore) -> Iterator[Artifact]:
+def _find_undeclared_artifacts(declaration: DatasetDeclaration, name: str, store: ArtifactStore) -> Iterator[Artifact]:
     """Yield the artifacts with a name that no spec has. Folders without a receipt are skipped as unrelated."""
 
     def has_receipt(artifact: Artifact) -> bool:

@@ -25,12 +25,12 @@ KEPT_BUILDS = 3
 """Number of builds to keep per step and size. It is small, so that estimates adapt to changes to the machine."""
 RUN = "run"
 """Name under which the time of a run without its steps is stored, with size 1."""
-_SIMILAR = 1.5
+_MAX_SIMILAR_RATIO = 1.5
 """Maximum ratio of two sizes that are similar."""
 _FIXED_SECONDS = 0.3
 """Time of a step that reads almost nothing: its start, records and checks (0.1 to 0.6 s)."""
 _RATED_SECONDS = 10.0
-"""Shortest build from which a rate is derived. The time of a shorter one hardly depends on its size."""
+"""Shortest build from which a rate is derived. The time of a shorter build hardly depends on its size."""
 _Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _FILE = TypeAdapter(dict[str, list[tuple[_Size, _Seconds]]])
@@ -48,14 +48,15 @@ class StepTimes:
         self._path = path
         self._builds = self._read_builds()
 
-    def seconds(self, declaration: DatasetDeclaration, step: str, size: float | None) -> TimeRange | None:
+    def estimate_duration(self, declaration: DatasetDeclaration, step: str, size: float | None) -> TimeRange | None:
         """Return bounds of the duration of a step of this size; None if no dataset of this kind was ever built here.
 
         The bounds are equal, unless all builds were much smaller and too short to derive a rate.
 
-        For a dataset that was never built, other datasets of its kind are used; for an unknown size, the largest build.
+        For a dataset that was never built, builds of other datasets of its kind are used. For an unknown size, the size
+        of the largest build is used.
         """
-        builds = self._builds.get(_step_key(declaration, step)) or [
+        builds = self._builds.get(_format_step_key(declaration, step)) or [
             build
             for key, step_builds in self._builds.items()
             if key.startswith(f"{type(declaration).__name__}/") and key.endswith(f"/{step}")
@@ -73,7 +74,7 @@ class StepTimes:
             with lock_own_file(self._path.with_suffix(".lock"), self._path.name):
                 self._builds = self._read_builds()
                 for step, new_builds in builds.items():
-                    builds_of_step = self._builds.setdefault(_step_key(declaration, step), [])
+                    builds_of_step = self._builds.setdefault(_format_step_key(declaration, step), [])
                     for build in new_builds:
                         _append_build(builds_of_step, build)
                 write_atomically(self._path, json.dumps(self._builds, sort_keys=True).encode(), durably=False)
@@ -85,7 +86,7 @@ class StepTimes:
         return {}
 
 
-def _step_key(declaration: DatasetDeclaration, step: str) -> str:
+def _format_step_key(declaration: DatasetDeclaration, step: str) -> str:
     return f"{type(declaration).__name__}/{declaration.dataset}/{step}"
 
 
@@ -98,14 +99,14 @@ def _append_build(builds: list[Build], build: Build) -> None:
 
 
 def _is_similar_size(size: float, other_size: float) -> bool:
-    return max(size, other_size) <= _SIMILAR * min(size, other_size)
+    return max(size, other_size) <= _MAX_SIMILAR_RATIO * min(size, other_size)
 
 
 def estimate_seconds(builds: Sequence[Build], size: float | None) -> TimeRange:
     """Return bounds of the time of a build of this size, interpolated between known sizes.
 
-    Outside of them, time is a fixed part and a part proportional to the size. A larger build than short known ones
-    takes between their time and the time at their rate.
+    Beyond the known sizes, the time is a fixed part plus a part proportional to the size. If the size is larger than
+    all known builds and these were short, the bounds are their time and the time at their rate.
     """
     sizes = [build_size for build_size, _ in builds]
     if size is None:
@@ -127,9 +128,9 @@ def estimate_seconds(builds: Sequence[Build], size: float | None) -> TimeRange:
 
 
 def _estimate_typical_seconds(builds: Sequence[Build], size: float) -> float:
-    """Return the median time of builds of similar sizes, scaled to this size; of two builds, the shorter one.
+    """Return the median time of builds of similar sizes, scaled to this size; of two times, the shorter one.
 
-    The longer one may have been on a loaded machine, or the first run, which creates Dagster's instance.
+    The longer time may come from a loaded machine, or from the first run, which creates Dagster's instance.
     """
     return median_low(
         seconds * size / build_size for build_size, seconds in builds if _is_similar_size(build_size, size)
@@ -137,34 +138,36 @@ def _estimate_typical_seconds(builds: Sequence[Build], size: float) -> float:
 
 
 def build_size_function(specs: Sequence[ArtifactSpec], store: ArtifactStore) -> Sizes:
-    """Return a function that returns the size of partitions of an artifact; None if they are not planned yet.
+    """Return a function that returns the size of an artifact's partitions, or None if they are not planned yet.
 
     An artifact without partitions has the size of the partitions that it is built from.
     """
     source_bytes: dict[tuple[Partitions, str], int] = {}
     for spec in {spec.partitions: spec for spec in specs if spec.reads is not None}.values():
         with suppress(DataprepError):
-            slots = list(_planned_partitions(spec, store))
+            slots = list(_list_planned_partitions(spec, store))
             readings = spec.reads(store, [key for _, key in slots]) if spec.reads is not None else ()
             source_bytes |= {slot: one.source_bytes for slot, one in zip(slots, readings, strict=True)}
 
-    def size(spec: ArtifactSpec, partitions: Sequence[str | None]) -> float | None:
+    def measure_size(spec: ArtifactSpec, partitions: Sequence[str | None]) -> float | None:
         try:
             slots = {
-                slot for slot in _planned_partitions(spec, store) if spec.partitions is None or slot[1] in partitions
+                slot
+                for slot in _list_planned_partitions(spec, store)
+                if spec.partitions is None or slot[1] in partitions
             }
         except DataprepError:
             return None
         return sum(source_bytes.get(slot, 1) for slot in slots) or 1.0
 
-    return size
+    return measure_size
 
 
-def _planned_partitions(spec: ArtifactSpec, store: ArtifactStore) -> Iterable[tuple[Partitions, str]]:
+def _list_planned_partitions(spec: ArtifactSpec, store: ArtifactStore) -> Iterable[tuple[Partitions, str]]:
     """Yield the partitions of an artifact or of its inputs. Raises MissingArtifactError if there is no plan."""
     if spec.partitions is not None:
         yield from ((spec.partitions, key) for key in spec.partitions.keys(store))
         return
     for source in spec.inputs:
         if isinstance(source, ArtifactSpec):
-            yield from _planned_partitions(source, store)
+            yield from _list_planned_partitions(source, store)

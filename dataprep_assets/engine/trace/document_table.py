@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleDrops:
-    """Documents that a rule drops as currently declared, retracted documents, or duplicates of the last search.
+    """Documents that are dropped for one reason: a rule, as currently declared, or as a duplicate or retracted.
 
     Attributes:
-        rule: Its name, `duplicate` or `retracted`.
+        rule: The rule's name, `duplicate` (in the last search) or `retracted`.
         drops: The rule's expression.
         documents: Number of dropped documents.
         bytes: Their bytes of text.
         by_source: Source → number of its dropped documents, in descending order.
-        examples: Up to ten of them, as `file:row`; empty for a sensitive dataset.
+        examples: Up to ten of these documents, as `file:row`; empty for a sensitive dataset.
     """
 
     rule: str
@@ -83,7 +83,7 @@ class Drops:
                 share = privacy.public_share(number, self.sources[source])
                 text = f"{count:,}" if isinstance(count, int) else count
                 shares.append(f"{source} {text}" + (f" ({share})" if share else ""))
-            # files that are all directly in the folder have one source without a name
+            # omit sources if all files are directly in the folder, because their only source has no name
             if shares and list(self.sources) != ["."]:
                 hidden_count = len(rule.by_source) - len(shares)
                 yield f"{rule.rule}: by source: {', '.join(shares)}" + (
@@ -149,7 +149,7 @@ class DocumentTable(ABC):
     @property
     @abstractmethod
     def columns(self) -> Sequence[str]:
-        """Its columns, in order."""
+        """Names of its columns, in order."""
 
     @abstractmethod
     def drops(self) -> Drops | None:
@@ -164,7 +164,7 @@ class DocumentTable(ABC):
 
     @abstractmethod
     def reasons(self) -> Mapping[str, int]:
-        """Return the reasons for dropped rows of the finished tables → number of rows, in descending order."""
+        """Return each reason for dropped rows in the finished tables → number of rows, in descending order."""
 
     @abstractmethod
     def rows(

@@ -40,7 +40,7 @@ class DocumentSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRange:
-    """The tokens `[start, stop)` of a file, which contain a document or a part of it; no tokens in a file of messages.
+    """The token range `[start, stop)` of a document, or of a part of it, in a file; empty in a file of messages.
 
     Attributes:
         artifact: The artifact's name: `sample_corpus/megatron_bins`.
@@ -60,9 +60,11 @@ class TokenRange:
 
 
 Locate = Callable[[DocumentSpan], Iterable[TokenRange]]
-"""Finds the places of a document in one artifact; empty if the artifact does not contain any part of it."""
+"""Function that finds the places of a document in one artifact; none if the artifact contains no part of it."""
 
 OpenPlaces = Callable[[ArtifactStore, Mapping[str, Receipt]], Locate]
-"""Opens an artifact for `Locate`, given the store and the receipts of the token bins' shards, by partition and in
-stream order. Documents are numbered in these shards. Raises MissingArtifactError if the artifact does not exist,
-IntegrityError if it was built from different shards."""
+"""Function that opens an artifact for `Locate`, given the store and the receipts of the token bins' shards.
+
+The receipts are by partition and in stream order, and documents are numbered in these shards. Raises
+MissingArtifactError if the artifact does not exist, and IntegrityError if it was built from different shards.
+"""

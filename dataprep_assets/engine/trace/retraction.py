@@ -55,7 +55,7 @@ class RetractionResult:
         partitions: The noun for one partition.
         kept: Description of the lines that were not found but are added to the retraction list.
         files: SHA-256 of the source files of the found lines, because other datasets may use the same files.
-        copies: The files in which a mirror of the source has a copy of these.
+        copies: The copies of these source files in a mirror of the source.
         change: Effect on duplicates; None if nothing was added, or if it is known only after a run.
     """
 

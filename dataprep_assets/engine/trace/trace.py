@@ -15,9 +15,9 @@ from typing import Any
 from dataprep_assets.engine.trace.place import TokenRange
 from dataprep_assets.errors import ConfigError, count_of
 
-_WHERE = frozenset({"split", "shard", "file", "sample", "message"})
+_RESTRICTING_FIELDS = frozenset({"split", "shard", "file", "sample", "message"})
 """Fields of a query that restrict it; every other field is a kind of query."""
-_SHOWN = 400
+_MAX_SHOWN = 400
 """Maximum length of a document's text in the output, in characters; JSON has the whole text."""
 
 
@@ -63,7 +63,9 @@ class TraceQuery:
 
     def __post_init__(self) -> None:
         is_part = self.view is not None or self.packed_row is not None
-        field_names = [f.name for f in fields(self) if f.name not in _WHERE and not (is_part and f.name == "token")]
+        field_names = [
+            f.name for f in fields(self) if f.name not in _RESTRICTING_FIELDS and not (is_part and f.name == "token")
+        ]
         if len(set_names := [name for name in field_names if getattr(self, name) is not None]) != 1:
             names = ["text (--text-file)" if field_name == "text" else field_name for field_name in field_names]
             raise ConfigError(
@@ -82,7 +84,9 @@ class TraceQuery:
     @property
     def field(self) -> str:
         """The name of the field that identifies the documents."""
-        names = [f.name for f in fields(self) if f.name not in _WHERE and getattr(self, f.name) is not None]
+        names = [
+            f.name for f in fields(self) if f.name not in _RESTRICTING_FIELDS and getattr(self, f.name) is not None
+        ]
         return next((name for name in names if name != "token"), names[0])
 
     def refuse_messages(self) -> None:
@@ -114,9 +118,9 @@ class SourceBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class TracedMessage:
-    """A message of the conversation: its index, from 0, and its role; both None for the template's own text.
+    """A message of the conversation: its index, from 0, and its role; both are None for the template's own text.
 
-    `token` is the position in the row that was asked for; None if the message was.
+    `token` is the queried position in the row; None if the query was for a message.
     """
 
     index: int | None = None
@@ -128,7 +132,7 @@ class TracedMessage:
         return subject + ("the template's own text" if self.index is None else f"message {self.index} ({self.role})")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain builtins: `message`, and `token` if the question has one."""
+        """Return plain builtins: `message`, and `token` if a token was queried."""
         token = {} if self.token is None else {"token": self.token}
         return {**token, "message": {"index": self.index, "role": self.role}}
 
@@ -144,8 +148,8 @@ class Trace:
         file: Its source file, as named in the manifest.
         row: Its row in this file, from 1.
         tokens: Number of its tokens.
-        places: Where these tokens are stored; for a message, where its tokens are.
-        text: The decoded tokens, for a message its own; None for sensitive data, or if not requested.
+        places: The places of these tokens; for a message, the places of the message's tokens.
+        text: The decoded text of the document or message; None for sensitive data, or if not requested.
         source_bytes: The bytes of the row in the source file; None if not requested (`Tracer.source_bytes`).
         message: The message of a query for a message, or for a token of a conversation's row.
     """
@@ -168,7 +172,7 @@ class Trace:
 
     def to_json(self) -> dict[str, Any]:
         """Return the trace as plain builtins."""
-        value = asdict(self) | {"source": self.source, "places": [_place_json(place) for place in self.places]}
+        value = asdict(self) | {"source": self.source, "places": [_encode_place(place) for place in self.places]}
         del value["source_bytes"], value["message"]
         if self.message is not None:
             value |= self.message.to_json()
@@ -192,13 +196,13 @@ class Trace:
             details += [f"{name.replace('_', ' ')} {_format_number(value)}" for name, value in place.at.items()]
             yield f"  {place.artifact}: {place.file}: {', '.join(details)}"
         if self.text is not None:
-            excerpt = self.text[:_SHOWN]
+            excerpt = self.text[:_MAX_SHOWN]
             yield f"  text: {excerpt!r}" + (
-                f" and {count_of(len(self.text) - _SHOWN, 'more character')}" if excerpt != self.text else ""
+                f" and {count_of(len(self.text) - _MAX_SHOWN, 'more character')}" if excerpt != self.text else ""
             )
 
 
-def _place_json(place: TokenRange) -> dict[str, Any]:
+def _encode_place(place: TokenRange) -> dict[str, Any]:
     value: dict[str, Any] = {"artifact": place.artifact, "file": place.file}
     if place.start < place.stop:
         value["tokens"] = [place.start, place.stop]
@@ -217,7 +221,7 @@ def _format_number(value: int | list[int]) -> str:
 
 
 class Tracer(ABC):
-    """Finder of documents in one dataset. Opening it reads receipts; files are mapped when a question needs them.
+    """Finder of documents in one dataset. Opening it reads receipts; files are mapped when a query needs them.
 
     `notes` names the artifacts that contain documents but could not be opened, with the reasons.
     """
@@ -226,9 +230,9 @@ class Tracer(ABC):
 
     @abstractmethod
     def find(self, question: TraceQuery, *, decode: bool = True) -> list[Trace]:
-        """Return the documents that match a question, in stream order, with their texts if `decode`.
+        """Return the documents that match a query, in stream order, with their texts if `decode`.
 
-        Raises NotFoundError if no document matches, ConfigError for a question that this dataset cannot answer.
+        Raises NotFoundError if no document matches, and ConfigError for a query that this dataset does not support.
         """
 
     def source_bytes(self, trace: Trace) -> SourceBytes | None:
@@ -240,7 +244,7 @@ class Tracer(ABC):
 
 
 def trace_documents(tracer: Tracer, *, decode: bool = True, **question: Any) -> list[Trace]:
-    """Return every document that matches a question: `trace(tracer, token=123, split="train")`.
+    """Return every document that matches a query: `trace_documents(tracer, token=123, split="train")`.
 
     Args:
         tracer: The tracer of the dataset.

@@ -15,9 +15,9 @@ from pydantic import Field, field_validator, model_validator
 from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 from dataprep_assets.errors import ConfigError
 
-SHORTEST_INTERVAL = 5
+MIN_INTERVAL_SECONDS = 5
 """Minimum seconds between two polls of a source, because Dagster's daemon does not evaluate sensors more often."""
-SHORTEST_WINDOW = 60
+MIN_WINDOW_SECONDS = 60
 """Shortest freshness window in seconds: Dagster's own lower limit."""
 
 _DURATION = re.compile(r"([1-9]\d{0,5})([smhd])")
@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
 
 
 def parse_duration(duration: str) -> int | None:
-    """Return the seconds of a duration such as `10m`, `36h`, `2d`; None for anything else."""
+    """Return the seconds of a duration such as `10m`, `36h` or `2d`; None if the text is not a duration."""
     match = _DURATION.fullmatch(duration)
     return int(match[1]) * _SECONDS[match[2]] if match else None
 
@@ -112,7 +112,7 @@ class FailureNotifications(DeclarationModel):
 
     @field_validator("webhook")
     @classmethod
-    def _is_http(cls, webhook: str | EnvironmentVariable | None) -> str | EnvironmentVariable | None:
+    def _require_http_url(cls, webhook: str | EnvironmentVariable | None) -> str | EnvironmentVariable | None:
         if isinstance(webhook, str) and not re.match(r"https?://[^/\s]+", webhook):
             raise ValueError("must be a URL that begins with http:// or https://, or `{env: NAME}`")
         return webhook
@@ -157,8 +157,8 @@ class Automation(DeclarationModel):
     def _validate_interval(cls, value: str | None) -> str | None:
         if value is None or (seconds := parse_duration(value)) is None:
             return value if value is None else _validate_interval_or_cron(value)
-        if seconds < SHORTEST_INTERVAL:
-            raise ValueError(f"must be at least {SHORTEST_INTERVAL}s, the interval of Dagster's daemon")
+        if seconds < MIN_INTERVAL_SECONDS:
+            raise ValueError(f"must be at least {MIN_INTERVAL_SECONDS}s, the interval of Dagster's daemon")
         return value
 
     @field_validator("schedule")
@@ -184,8 +184,8 @@ class Automation(DeclarationModel):
             return None
         if (seconds := parse_duration(value)) is None:
             raise ValueError(f"must be a duration: {DURATIONS}")
-        if seconds < SHORTEST_WINDOW:
-            raise ValueError(f"must be at least {SHORTEST_WINDOW}s")
+        if seconds < MIN_WINDOW_SECONDS:
+            raise ValueError(f"must be at least {MIN_WINDOW_SECONDS}s")
         return value
 
     @property

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Options for reading files whose format is not evident from the files themselves.
 #
-# They are the same wherever such files are declared: corpora, releases, the datasets of a blend, benchmarks.
+# Corpora, releases, datasets of a blend and benchmarks declare these options under the same keys.
 
 
 class ReadingDeclaration(DeclarationModel):
@@ -71,7 +71,8 @@ _FORMER_CHECK_NAMES = {
     "sample_ids_repeat": "samples_unique",
     "tfds_reads": "readable_by_tfds",
 }
-"""Former names of non-blocking checks → current names: `accept` allows both, because declarations use either."""
+"""Former names of non-blocking checks → current names. `accept` allows both, because old declarations still use the
+former names."""
 
 
 class Attribution(DeclarationModel):
@@ -157,8 +158,8 @@ class ChecksDeclaration(DeclarationModel):
             raise ValueError(f"must be a duration, not {again_every!r}: {DURATIONS}")
         return again_every
 
-    def earliest_valid_time(self, now: float) -> float:
-        """Return the earliest time, in seconds since 1970, of verdicts that still count."""
+    def find_earliest_valid_time(self, now: float) -> float:
+        """Return the earliest time, in seconds since 1970, of verdicts that are still valid."""
         return 0.0 if self.again_every is None else now - (parse_duration(self.again_every) or 0)
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
-_CUTOFF, _SURE = 0.6, 0.85
-"""Minimum similarity (difflib's) of a suggested name: in the same block, and elsewhere."""
+_CUTOFF, _CUTOFF_ELSEWHERE = 0.6, 0.85
+"""Minimum similarity, as measured by `difflib`, of a name that is suggested from the same block or from elsewhere."""
 
 
 def find_nearest(name: str, known_names: Sequence[str], *, cutoff: float = _CUTOFF) -> str | None:
@@ -58,7 +58,9 @@ def suggest_for_unknown_key(model: "type[BaseModel]", keys: Sequence[str | int])
             return f"not a key of `kind: {kind}`; {alternatives}"
     key_names = [path[-1] for path in paths]
     # suggest a key of another block only if it is equal or very similar
-    nearest_key = str(keys[-1]) if keys[-1] in key_names else find_nearest(str(keys[-1]), key_names, cutoff=_SURE)
+    nearest_key = (
+        str(keys[-1]) if keys[-1] in key_names else find_nearest(str(keys[-1]), key_names, cutoff=_CUTOFF_ELSEWHERE)
+    )
     if nearest_key is not None:
         dotted_paths = [".".join(path) for path in paths if path[-1] == nearest_key]
         # prefer the shortest paths, because the others are mostly the same block nested elsewhere

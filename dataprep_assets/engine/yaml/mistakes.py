@@ -3,8 +3,8 @@
 `read_documents` parses a file and refuses texts that YAML parsers accept or report badly (tabs, duplicate keys).
 `describe_mistakes` turns each validation error of a component's model into one line.
 
-PyYAML parses a text in steps, and builds its tree by recursion in C, which is not bounded. A few lines can expand to
-billions of values, or crash the process. Therefore the steps are bounded before the tree is built.
+PyYAML parses a text into events, and builds the tree from them by unbounded recursion in C. A few lines can expand to
+billions of values, or crash the process. Therefore the events are checked against bounds before the tree is built.
 """
 
 import os
@@ -67,17 +67,19 @@ def _require_bounded(path: Path, text: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             open_.append((event.anchor, 1))
             if len(open_) > MAX_DEPTH:
-                raise _size_error(
+                raise _build_size_error(
                     path, event, f"blocks and lists are nested more than {MAX_DEPTH} levels deep. Use fewer levels"
                 )
             continue
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_):
-                raise _size_error(path, event, f"the alias `*{event.anchor}` contains itself. Write out its values")
+                raise _build_size_error(
+                    path, event, f"the alias `*{event.anchor}` contains itself. Write out its values"
+                )
             size = sizes.get(event.anchor, 1)
             of_aliases += size
             if of_aliases > MAX_ALIASED_NODES:
-                raise _size_error(
+                raise _build_size_error(
                     path, event, f"aliases expand to more than {MAX_ALIASED_NODES:,} values. Use fewer aliases"
                 )
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -92,7 +94,7 @@ def _require_bounded(path: Path, text: str) -> None:
             open_[-1] = anchor, size_before + size
 
 
-def _size_error(path: Path, event: yaml.Event, problem: str) -> ConfigError:
+def _build_size_error(path: Path, event: yaml.Event, problem: str) -> ConfigError:
     return ConfigError(f"{path}:{event.start_mark.line + 1}: {problem}")
 
 
@@ -201,7 +203,7 @@ def locate_yaml_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]
         return line, "invalid escape after a backslash. Put the value in single quotes"
     if "end of stream" in problem and "quoted scalar" in context:
         return start_line, "unclosed quote"
-    if "expected" in problem and (unclosed := _unclosed_quote_line(text, line)) is not None:
+    if "expected" in problem and (unclosed := _find_unclosed_quote(text, line)) is not None:
         return unclosed, "unclosed quote"
     if "flow sequence" in context or "flow mapping" in context:
         return start_line, f"unclosed `{'[' if 'sequence' in context else '{'}`"
@@ -215,7 +217,7 @@ def locate_yaml_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]
     return line, problem
 
 
-def _unclosed_quote_line(text: str, last: int) -> int | None:
+def _find_unclosed_quote(text: str, last: int) -> int | None:
     """Return the first line, up to `last`, with an unclosed quote; lines count from 1."""
     for number, line in enumerate(text.splitlines()[:last], 1):
         for quote in "\"'":
@@ -226,7 +228,7 @@ def _unclosed_quote_line(text: str, last: int) -> int | None:
 
 
 def wrap_json(path: Path, text: str, value: Any) -> Document:
-    """Return a JSON file that a declaration names as a document whose `attributes` are its parsed `value`.
+    """Return a document for a JSON file that a declaration names; its `attributes` are the parsed `value`.
 
     Nearly all JSON is YAML, whose parser provides the lines. Mistakes have no line in JSON that is not YAML (a tab, an
     escaped slash), and in texts of more than 1 MiB, whose tree may take a thousand times their size.
@@ -328,7 +330,7 @@ def validate_document(model: type[M], document: Document) -> M:
         declaration = model.model_validate(document.attributes)
     except ValidationError as error:
         raise build_mistakes_error(describe_mistakes(error, model, document)) from error
-    truths = [(document.find_line(keys), keys) for keys in _truths_as_numbers(document.attributes, declaration, ())]
+    truths = [(document.find_line(keys), keys) for keys in _find_converted_truths(document.attributes, declaration, ())]
     if truths:
         raise build_mistakes_error(
             [
@@ -340,7 +342,9 @@ def validate_document(model: type[M], document: Document) -> M:
     return declaration
 
 
-def _truths_as_numbers(written_value: Any, value: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+def _find_converted_truths(
+    written_value: Any, value: Any, keys: tuple[str | int, ...]
+) -> Iterator[tuple[str | int, ...]]:
     """Yield the keys with the value true or false that pydantic has converted to 1 or 0."""
     if isinstance(written_value, bool):
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -350,10 +354,10 @@ def _truths_as_numbers(written_value: Any, value: Any, keys: tuple[str | int, ..
 
         inner = dict(value) if isinstance(value, BaseModel | Mapping) else {}
         for key, item in written_value.items():
-            yield from _truths_as_numbers(item, inner.get(key), (*keys, key))
+            yield from _find_converted_truths(item, inner.get(key), (*keys, key))
     elif isinstance(written_value, list) and isinstance(value, list | tuple):
         for index, (item, parsed_item) in enumerate(zip(written_value, value, strict=False)):
-            yield from _truths_as_numbers(item, parsed_item, (*keys, index))
+            yield from _find_converted_truths(item, parsed_item, (*keys, index))
 
 
 def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", document: Document) -> list[str]:
@@ -375,7 +379,7 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
         keys = list(details["loc"])
         if details["type"] == "union_tag_invalid":
             keys.append(str(details["ctx"]["discriminator"]).strip("'"))
-        line = document.find_line([*keys, *_first_named_key(details)])
+        line = document.find_line([*keys, *_find_first_named_key(details)])
         written_keys = map(str, _iterate_written_keys(keys, document.attributes, details["type"]))
         key_text = ".".join(key if key.isprintable() else repr(key) for key in written_keys)
         # a secret may be under the wrong key, so hide the value if any key on its path is secret
@@ -389,15 +393,15 @@ def describe_mistakes(error: "ValidationError", model: "type[BaseModel]", docume
 
 
 def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]", attributes: Any) -> bool:
-    """Return whether an error is of a member of a union for which a block was not written.
+    """Return whether an error comes from a member of a union that the block was not written for.
 
-    A short form rejects the block as such, and a model has other keys than the block. The member for which it was
-    written reports the actual mistake.
+    Such a member is a short form, which rejects every block, or a model with different keys. The member that the block
+    was written for reports the actual mistake.
     """
     value, loc = attributes, details["loc"]
     for depth, member in enumerate(loc):
         if isinstance(value, dict) and member not in value:  # the key is a member of a union, or a missing last key
-            # whether a block lacks a model's keys or has unknown ones
+            # member → whether the block lacks keys of the member's model or has keys that it does not know
             is_unfit: dict[str | int, bool] = {}
             for error in errors:
                 if error["loc"][:depth] == loc[:depth] and len(error["loc"]) > depth + 1:
@@ -412,7 +416,7 @@ def _is_of_other_member(details: "ErrorDetails", errors: "Sequence[ErrorDetails]
 
 
 def _describe_unset_variable(document: Document, line: int, details: "ErrorDetails") -> str | None:
-    """Return the message for a key whose value is an unset environment variable; None if there is another reason."""
+    """Return the message for a key whose value is an unset environment variable; None for a different mistake."""
     if details["input"] is not None or not line or not document.path.is_file():
         return None
     lines = document.path.read_text(encoding="utf-8", errors="replace").splitlines()[line - 1 : line]
@@ -420,7 +424,7 @@ def _describe_unset_variable(document: Document, line: int, details: "ErrorDetai
     return None if match is None else f"the variable {match[1]} is not set"
 
 
-def _first_named_key(details: "ErrorDetails") -> list[str]:
+def _find_first_named_key(details: "ErrorDetails") -> list[str]:
     """Return the key that a block's own validator names first (`template.header: …`), to report its line."""
     match = re.match(r"Value error, `?([a-z_]+(?:\.[a-z_]+)*)", details["msg"])
     return match[1].split(".") if match else []
@@ -456,7 +460,7 @@ def _describe_mistake(details: "ErrorDetails", model: "type[BaseModel]", value_t
     if kind == "extra_forbidden":
         return "unknown key; " + suggest_for_unknown_key(model, details["loc"])
     if kind == "missing":
-        return "missing" + _describe(field)
+        return "missing" + _describe_field(field)
     if kind == "union_tag_not_found":
         name = str(context["discriminator"]).strip("'")
         models = find_models(field.annotation) if field is not None else []
@@ -465,18 +469,18 @@ def _describe_mistake(details: "ErrorDetails", model: "type[BaseModel]", value_t
     if kind in ("literal_error", "union_tag_invalid", "enum"):
         return _describe_choice(details, context, value_text)
     if kind in _KINDS and details["input"] is None:
-        return f"no value; {_KINDS[kind]}{_describe(field)}"
+        return f"no value; {_KINDS[kind]}{_describe_field(field)}"
     if kind in _KINDS:
         return _KINDS[kind] + (f", not {value_text}" if value_text else "")
     if kind == "string_pattern_mismatch":
-        description = "" if details["loc"][-1] == "[key]" else _describe(field)
+        description = "" if details["loc"][-1] == "[key]" else _describe_field(field)
         return f"invalid value {value_text}".strip() + (description or f": must match {context.get('pattern')}")
     if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
         limit = f"{next(iter(context.values())):g}"
         words = {"greater_than_equal": "at least", "greater_than": "greater than", "less_than_equal": "at most"}
         return f"must be {words.get(kind, 'less than')} {limit}" + (f", not {value_text}" if value_text else "")
     if kind in ("too_short", "string_too_short"):
-        return "must not be empty" + _describe(field)
+        return "must not be empty" + _describe_field(field)
     message = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     scalar = isinstance(details["input"], str | int | float)
     return (
@@ -495,7 +499,7 @@ def _describe_choice(details: "ErrorDetails", context: dict[str, Any], value_tex
     return f"{start}one of {', '.join(names)}" + (f". Did you mean `{nearest_name}`?" if nearest_name else "")
 
 
-def _describe(field: "FieldInfo | None") -> str:
+def _describe_field(field: "FieldInfo | None") -> str:
     return f": {field.description.rstrip('.')}" if field is not None and field.description else ""
 
 
@@ -532,7 +536,7 @@ def render_templates(attributes: Any, scope: Mapping[str, Any], path: Path, own_
     values: dict[Keys, Any] = {}
     for keys, text in [] if wrong_keys else texts:
         try:
-            values[keys] = _template_value(text, scope)
+            values[keys] = _render_template(text, scope)
         except Exception as error:  # functions of the user's project may raise any error
             wrong_keys.append((keys, f"`{text.strip()}` cannot be resolved: {error}"))
     if wrong_keys:
@@ -584,17 +588,17 @@ def _replace_values(value: Any, values: Mapping[Keys, Any], keys: Keys) -> Any:
     return values.get(keys, value)
 
 
-def _template_value(text: str, scope: Mapping[str, Any]) -> Any:
+def _render_template(text: str, scope: Mapping[str, Any]) -> Any:
     """Render a template to text, or to an object if the template is a single expression."""
     from jinja2 import nodes
 
     expressed: list[Any] = []
 
-    def expression(value: Any) -> Any:
+    def note_value(value: Any) -> Any:
         expressed.append(value)
         return value
 
-    jinja = _build_environment(text, expression)
+    jinja = _build_environment(text, note_value)
     outcome = jinja.from_string(text).render(scope)
     match jinja.parse(text).body:
         case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
@@ -636,24 +640,24 @@ def _find_mistakes(text: str, scope: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_unset_variables(tree: "nodes.Template") -> Sequence[str]:
-    """Return the unset environment variables whose use in a template does not yield a value."""
+    """Return the unset environment variables that a template uses inside a text, or without a default (`env('X')`)."""
     from jinja2 import nodes
 
-    def variable(node: nodes.Node, name: object) -> list[str]:
+    def find_unset(node: nodes.Node, name: object) -> list[str]:
         if isinstance(node, nodes.Name) and node.name == "env" and isinstance(name, str) and name not in os.environ:
             return [name]
         return []
 
     outputs = [node for output in tree.find_all(nodes.Output) for node in output.nodes]
     names = []
-    if len(outputs) > 1:  # a single expression may render to None, which the key's own validation reports
+    if len(outputs) > 1:  # a single expression may give None, which the key's own validation reports
         names += [
             n
             for output_node in outputs
             if isinstance(output_node, nodes.Getattr)
-            for n in variable(output_node.node, output_node.attr)
+            for n in find_unset(output_node.node, output_node.attr)
         ]
     for call in tree.find_all(nodes.Call):
         if len(call.args) == 1 and not call.kwargs and isinstance(call.args[0], nodes.Const):
-            names += variable(call.node, call.args[0].value)
+            names += find_unset(call.node, call.args[0].value)
     return names

@@ -6,12 +6,12 @@ row. Chunks are compressed with zstd at level 3, the package's default. The byte
 the number of threads (array_record 0.8.6).
 
 The size of a file is a multiple of 64 KiB and at least 128 KiB. A truncated file opens without an error and has no
-records. Only ``ok()`` reports this, and `records` and `count` call it. Readers do not verify the bytes outside the
+records. Only ``ok()`` reports this, and `read_records` and `count` call it. Readers do not verify the bytes outside the
 records, such as padding.
 
 The package is in the extras ``array_record`` and ``tfds``. Without it, these functions raise ConfigError.
 
-Entry points: `write`, `records`, `count`.
+Entry points: `write`, `read_records`, `count`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ OPTIONS = "group_size:1,zstd:3"
 _READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
-_ABSENT = (
+_NOT_INSTALLED = (
     "ArrayRecord files need the array_record package, which is not installed. Install the extra: "
     "pip install 'dataprep-assets[array_record]'"
 )
@@ -40,14 +40,14 @@ _ABSENT = (
 def require() -> None:
     """Raise ConfigError if the package is not installed."""
     if find_spec("array_record") is None:
-        raise ConfigError(_ABSENT)
+        raise ConfigError(_NOT_INSTALLED)
 
 
 def _import_package() -> Any:
     try:
         from array_record.python import array_record_module
     except ImportError as error:
-        raise ConfigError(_ABSENT) from error
+        raise ConfigError(_NOT_INSTALLED) from error
     return array_record_module
 
 
@@ -78,7 +78,7 @@ def write(path: Path, payloads: Iterable[bytes], *, max_records: int = ROWS_PER_
     return ShardCount(records=record_count, payload_bytes=payload_bytes)
 
 
-def records(path: Path) -> Iterator[bytes]:
+def read_records(path: Path) -> Iterator[bytes]:
     """Yield the payload of every record, in order. The package verifies each chunk's hash.
 
     Raises FormatError, naming file and record, for a damaged or truncated file. Raises ConfigError as `write` does.

@@ -5,8 +5,8 @@ A row is one ``Example`` message: a map from column name to ``Feature``, each an
 two, and so on. A negative value takes ten.
 
 Payloads are byte-identical to ``SerializeToString(deterministic=True)`` of protobuf's upb runtime. It sorts the map by
-the bytes of the keys, but puts a longer key before its own prefix (`key_order`). The order has no meaning, and this
-parser accepts any order. In all other respects it is strict: one packed integer list per column, each column once,
+the bytes of the keys, but puts a longer key before its own prefix (`build_sort_key`). The order has no meaning, so the
+parser here accepts any order. In all other respects it is strict: one packed integer list per column, each column once,
 no other fields.
 
 Encoding works on blocks of rows that fit in the CPU's cache. The varint of every value is spread in one machine word,
@@ -14,7 +14,7 @@ and the used bytes are then selected from all words at once. Python code loops o
 
 Messages name columns, counts and bytes, never a value, because rows may contain patient data.
 
-Entry points: `FeatureColumn`, `encode_rows`, `decode_rows`; `key_order`.
+Entry points: `FeatureColumn`, `encode_rows`, `decode_rows`; `build_sort_key`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,11 +39,11 @@ _FEATURE = 0x12
 _KINDS = {0x0A: "bytes", 0x12: "float"}
 _INT64_LIST = 0x1A
 
-# Values per block: few enough that its working arrays stay in a core's cache, enough that call overhead is small.
+# Values per block: few enough that its working arrays stay in a core's cache, but enough that call overhead is small.
 _BLOCK = 32_768
-_DECODED = 4 * _BLOCK
+_DECODED_BLOCK = 4 * _BLOCK
 
-_SHORT = 4
+_MAX_SHORT_BYTES = 4
 """Maximum length in bytes of a varint that fits in a 32-bit word."""
 
 
@@ -67,7 +67,7 @@ class FeatureColumn:
             )
 
 
-def key_order(name: str) -> tuple[int, ...]:
+def build_sort_key(name: str) -> tuple[int, ...]:
     """Return the sort key of a column name: by its UTF-8 bytes, with a longer name before its own prefix."""
     # 256 is greater than every byte, so a name sorts after longer names that begin with it.
     return (*name.encode(), 256)
@@ -83,12 +83,12 @@ def encode_rows(
     column; None encodes all. Raises FormatError, before the first payload, if there are no columns, or for a different
     dtype or shape, or unequal numbers of rows.
     """
-    rows = _row_count(columns)
-    ordered = [(name.encode(), columns[name]) for name in sorted(columns, key=key_order)]
-    return _encode(ordered, rows, _rows_in_block(max(values.shape[1] for _, values in ordered)), lengths)
+    rows = _count_rows(columns)
+    ordered = [(name.encode(), columns[name]) for name in sorted(columns, key=build_sort_key)]
+    return _encode(ordered, rows, _count_rows_in_block(max(values.shape[1] for _, values in ordered)), lengths)
 
 
-def _row_count(columns: Mapping[str, npt.NDArray[Any]]) -> int:
+def _count_rows(columns: Mapping[str, npt.NDArray[Any]]) -> int:
     for name, values in columns.items():
         if values.ndim != 2 or values.dtype not in (np.int32, np.int64):
             raise FormatError(
@@ -102,7 +102,7 @@ def _row_count(columns: Mapping[str, npt.NDArray[Any]]) -> int:
     return next(iter(counts.values()))
 
 
-def _rows_in_block(length: int) -> int:
+def _count_rows_in_block(length: int) -> int:
     return max(1, _BLOCK // max(1, length))
 
 
@@ -120,14 +120,14 @@ def _encode(
             pieces: list[bytes | memoryview] = [b""]
             for key, varints, ends in packed_columns:
                 begin, end = ends[row], ends[row + 1]
-                pieces += [_entry_head(key, end - begin), varints[begin:end]]
+                pieces += [_encode_entry_head(key, end - begin), varints[begin:end]]
             pieces[0] = bytes([_FEATURES]) + _encode_varint(sum(map(len, pieces)))
             yield b"".join(pieces)
 
 
 # Cached, because every row has the same few names and lengths.
 @lru_cache(maxsize=4096)
-def _entry_head(key: bytes, length: int) -> bytes:
+def _encode_entry_head(key: bytes, length: int) -> bytes:
     """Return the bytes of a map entry before its ``length`` bytes of varints."""
     # Omit an empty list, because proto3 omits every empty field.
     head = bytes([_PACKED]) + _encode_varint(length) if length else b""
@@ -216,7 +216,7 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
     undeclared column. Also raises it for a list of a different kind, a number of values other than ``length``, or a
     value beyond the dtype.
     """
-    plain = _plain_rows(payloads, columns)
+    plain = _decode_plain_rows(payloads, columns)
     if plain is not None:
         return plain
     rows = []
@@ -228,8 +228,10 @@ def decode_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
     return _unpack_rows(rows, columns)
 
 
-def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> dict[str, npt.NDArray[Any]] | None:
-    """Return the result of `decode_rows`, checked block by block instead of row by row.
+def _decode_plain_rows(
+    payloads: Sequence[bytes], columns: Sequence[FeatureColumn]
+) -> dict[str, npt.NDArray[Any]] | None:
+    """Return the result of `decode_rows`, but check the payloads block by block instead of row by row.
 
     Returns None if a payload does not match the declaration, rows differ in length, or a varint has five bytes or more.
     The row checks then find the mistake, if there is one.
@@ -238,7 +240,7 @@ def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
     if None in lengths.values() or len(lengths) < len(columns):
         return None
     try:
-        lists_of_rows = [_int64_lists(payload) for payload in payloads]
+        lists_of_rows = [_locate_int64_lists(payload) for payload in payloads]
     except FormatError:
         return None
     if any(lists.keys() != lengths.keys() for lists in lists_of_rows):
@@ -247,20 +249,22 @@ def _plain_rows(payloads: Sequence[bytes], columns: Sequence[FeatureColumn]) -> 
     for column in columns:
         length = column.length or 0
         values = columns_by_name[column.name] = np.empty((len(payloads), length), DTYPES[column.dtype])
-        step = max(1, _DECODED // length)
+        step = max(1, _DECODED_BLOCK // length)
         for start in range(0, len(payloads), step):
             ranges = [lists[column.name] for lists in lists_of_rows[start : start + step]]
             parts = [memoryview(p)[a:b] for p, (a, b) in zip(payloads[start : start + step], ranges, strict=True)]
-            decoded = _unpacked_rows(np.frombuffer(b"".join(parts), np.uint8), [len(part) for part in parts], length)
+            decoded = _unpack_equal_rows(
+                np.frombuffer(b"".join(parts), np.uint8), [len(part) for part in parts], length
+            )
             if decoded is None:
                 return None
             values[start : start + step] = decoded.reshape(len(parts), length)
     return columns_by_name
 
 
-def column_names(payload: bytes) -> frozenset[str]:
+def read_column_names(payload: bytes) -> frozenset[str]:
     """Return the columns of one payload. Raises FormatError if it is not an Example of integer columns."""
-    return frozenset(_int64_lists(payload))
+    return frozenset(_locate_int64_lists(payload))
 
 
 def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryview]:
@@ -270,7 +274,7 @@ def _check_row(payload: bytes, columns: Sequence[FeatureColumn]) -> list[memoryv
     a list of a different kind, a number of values other than ``length``, or a value beyond the dtype. Varints are only
     decoded if one is so long that its value must be checked.
     """
-    lists = _int64_lists(payload)
+    lists = _locate_int64_lists(payload)
     if len(lists) != len(columns) or any(column.name not in lists for column in columns):
         names = {column.name for column in columns}
         raise FormatError(
@@ -315,13 +319,13 @@ def _check_range(payload: npt.NDArray[np.uint8], column: FeatureColumn) -> None:
         )
 
 
-def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
+def _locate_int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
     """Return the position of each column's packed varints in an Example: name to (first byte, byte after the last)."""
     lists: dict[str, tuple[int, int]] = {}
-    position, stop = _enter(payload, 0, len(payload), _FEATURES, "the features", fills=True)
+    position, stop = _enter_field(payload, 0, len(payload), _FEATURES, "the features", fills=True)
     while position < stop:
-        entry, position = _enter(payload, position, stop, _MAP_ENTRY, "a column")
-        key, key_stop = _enter(payload, entry, position, _KEY, "a column's name")
+        entry, position = _enter_field(payload, position, stop, _MAP_ENTRY, "a column")
+        key, key_stop = _enter_field(payload, entry, position, _KEY, "a column's name")
         try:
             name = payload[key:key_stop].decode()
         except UnicodeDecodeError as error:
@@ -330,18 +334,22 @@ def _int64_lists(payload: bytes) -> dict[str, tuple[int, int]]:
             ) from error
         if name in lists:
             raise FormatError(f"column {name!r} occurs twice, again at byte {entry} of the payload")
-        feature, _ = _enter(payload, key_stop, position, _FEATURE, "a column's feature", fills=True)
+        feature, _ = _enter_field(payload, key_stop, position, _FEATURE, "a column's feature", fills=True)
         if feature < position and (kind := _KINDS.get(payload[feature])):
             raise FormatError(f"column {name!r} must be a list of integers, not of {kind}")
-        values, _ = _enter(payload, feature, position, _INT64_LIST, f"the integer list of column {name!r}", fills=True)
+        values, _ = _enter_field(
+            payload, feature, position, _INT64_LIST, f"the integer list of column {name!r}", fills=True
+        )
         # An empty list has no packed field.
         if values < position:
-            values, _ = _enter(payload, values, position, _PACKED, f"the packed values of column {name!r}", fills=True)
+            values, _ = _enter_field(
+                payload, values, position, _PACKED, f"the packed values of column {name!r}", fills=True
+            )
         lists[name] = values, position
     return lists
 
 
-def _enter(
+def _enter_field(
     payload: bytes, position: int, limit: int, tag: int, field_name: str, *, fills: bool = False
 ) -> tuple[int, int]:
     """Return start and end of the content of the field at ``position``.
@@ -374,7 +382,7 @@ def _unpack_rows(rows: Sequence[Sequence[memoryview]], columns: Sequence[Feature
             columns_by_name[column.name] = _unpack_uneven(of_column, column)
             continue
         columns_by_name[column.name] = np.empty((len(rows), column.length), DTYPES[column.dtype])
-        step = _rows_in_block(column.length)
+        step = _count_rows_in_block(column.length)
         for start in range(0, len(rows), step):
             varints = np.frombuffer(b"".join(of_column[start : start + step]), np.uint8)
             block = columns_by_name[column.name][start : start + step]
@@ -396,35 +404,35 @@ def _unpack(payload: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
 
     The dtype is uint8, uint16 or uint32 if no varint is longer than four bytes, and int64 otherwise.
     """
-    goes_on = payload >= 0x80
-    longest = _measure_longest(goes_on)
-    if longest > _SHORT:
+    is_continued = payload >= 0x80
+    longest = _measure_longest(is_continued)
+    if longest > _MAX_SHORT_BYTES:
         return _unpack_long(payload, name)
-    return payload if longest == 1 else _unpack_short(payload, np.flatnonzero(~goes_on), longest)
+    return payload if longest == 1 else _unpack_short(payload, np.flatnonzero(~is_continued), longest)
 
 
-def _unpacked_rows(payload: npt.NDArray[np.uint8], sizes: list[int], length: int) -> npt.NDArray[Any] | None:
+def _unpack_equal_rows(payload: npt.NDArray[np.uint8], sizes: list[int], length: int) -> npt.NDArray[Any] | None:
     """Decode rows of ``sizes`` bytes as `_unpack` does.
 
     Returns None unless each row has ``length`` complete, short varints.
     """
-    goes_on = payload >= 0x80
-    longest = _measure_longest(goes_on)
+    is_continued = payload >= 0x80
+    longest = _measure_longest(is_continued)
     if longest == 1:
         return payload if all(size == length for size in sizes) else None
-    ends = np.flatnonzero(~goes_on)
+    ends = np.flatnonzero(~is_continued)
     # The rows match if each row ends at every `length`-th varint.
     even = ends.size == len(sizes) * length and np.array_equal(ends[length - 1 :: length] + 1, np.cumsum(sizes))
-    return _unpack_short(payload, ends, longest) if even and longest <= _SHORT else None
+    return _unpack_short(payload, ends, longest) if even and longest <= _MAX_SHORT_BYTES else None
 
 
 def _measure_longest(continues: npt.NDArray[np.bool_]) -> int:
-    """Return the length in bytes of the longest varint, or `_SHORT` + 1 for any longer one.
+    """Return the length in bytes of the longest varint, or `_MAX_SHORT_BYTES` + 1 for any longer one.
 
     ``continues`` marks the bytes that another byte follows.
     """
     longest, run = 1, continues
-    while longest <= _SHORT and run.any():
+    while longest <= _MAX_SHORT_BYTES and run.any():
         # `run[i]` is true if byte i and the next `longest` - 1 bytes are continuation bytes, so the varint is longer.
         longest, run = longest + 1, run[1:] & continues[:-longest]
     return longest
@@ -451,7 +459,7 @@ def _unpack_short(payload: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], l
 
 
 def _unpack_long(payload: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
-    """Decode as `_unpack` does if a varint has five bytes or more: int64."""
+    """Return the values of packed varints as int64, for payloads with a varint of five bytes or more."""
     ends = np.flatnonzero(payload < 0x80)
     values: npt.NDArray[Any] = payload[ends].astype(np.uint64)
     is_unfinished = np.ones(ends.size, np.bool_)

@@ -9,7 +9,7 @@ TFDS trusts the metadata. It ignores stray shards, drops undeclared columns, and
 wrong lengths of single shards if the sum is right, and slices then return wrong rows. The checks on a directory
 therefore count every shard and compare every column.
 
-Entry points: `DatasetInfo`, `Split`, `shard_name`; `write_metadata`, `read_metadata`.
+Entry points: `DatasetInfo`, `Split`, `build_shard_name`; `write_metadata`, `read_metadata`.
 """
 
 import json
@@ -42,7 +42,7 @@ _DECIMAL = re.compile(r"-?[0-9]+")
 _FEATURES_DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
 _TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
 _SPLIT_FIELDS = frozenset({"filepathTemplate", "name", "numBytes", "shardLengths", "statistics"})
-_OUR_FIELDS = frozenset({"description", "fileFormat", "name", "splits", "version"})
+_WRITTEN_FIELDS = frozenset({"description", "fileFormat", "name", "splits", "version"})
 # Other fields of TFDS's DatasetInfo message. They do not describe the files.
 _OTHER_FIELDS = frozenset(
     {"alternativeFileFormats", "citation", "configDescription", "configName", "configTags", "dataSourceAccesses"}
@@ -105,10 +105,10 @@ class DatasetInfo:
                 )
         object.__setattr__(self, "columns", tuple(sorted(self.columns, key=lambda c: c.name)))
 
-    def shard_names(self, split: Split) -> list[str]:
+    def list_shard_names(self, split: Split) -> list[str]:
         """Return the file names of a split, in shard order."""
         total = len(split.shard_lengths)
-        return [shard_name(self.name, split.name, number, total, self.file_format) for number in range(total)]
+        return [build_shard_name(self.name, split.name, number, total, self.file_format) for number in range(total)]
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -118,7 +118,7 @@ def _check_name(kind: str, name: str) -> None:
         )
 
 
-def shard_name(dataset: str, split: str, index: int, total: int, file_format: str = "tfrecord") -> str:
+def build_shard_name(dataset: str, split: str, index: int, total: int, file_format: str = "tfrecord") -> str:
     """Return the file name that TFDS gives a shard: ``<dataset>-<split>.<file_format>-<index>-of-<total>``.
 
     ``dataset`` and ``split`` are names, and ``index`` counts from 0. Both numbers have five digits, or as many as
@@ -152,12 +152,12 @@ def write_metadata(directory: Path, info: DatasetInfo) -> None:
         "version": info.version,
     }
     with flat_bins.create_file(directory / FEATURES) as handle:
-        handle.write(features_bytes(info.columns))
+        handle.write(encode_features(info.columns))
     with flat_bins.create_file(directory / DATASET_INFO) as handle:
         handle.write(_encode_json(dataset_info, 2))
 
 
-def features_bytes(columns: Iterable[FeatureColumn]) -> bytes:
+def encode_features(columns: Iterable[FeatureColumn]) -> bytes:
     """Return the bytes of `features.json` for these columns."""
     features = {column.name: _describe_feature(column) for column in columns}
     # TFDS indents this file by 4 and dataset_info.json by 2.
@@ -185,7 +185,7 @@ def read_metadata(directory: Path) -> DatasetInfo:
     path = directory / DATASET_INFO
     with _prefix_errors(path):
         fields = _load(path)
-        if unknown := sorted(fields.keys() - _OUR_FIELDS - _OTHER_FIELDS):
+        if unknown := sorted(fields.keys() - _WRITTEN_FIELDS - _OTHER_FIELDS):
             raise FormatError(f"unknown fields {unknown}: TFDS's DatasetInfo message does not have them")
         return DatasetInfo(
             name=_read_text(fields, "name"),

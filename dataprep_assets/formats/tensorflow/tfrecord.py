@@ -13,7 +13,7 @@ Shards of a cohort have at most `ROWS_PER_SHARD` rows, and only the last shard h
 (``MaxText/hope_alpha/convert_jsonl_to_tfrecord.py``, ``jsonl_to_tfrecord_one_file_split``):
 ``<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords``, counted from 1. The bytes depend only on the arguments of `write`.
 
-Entry points: `shard_name`, `write`, `records`, `count`.
+Entry points: `build_shard_name`, `write`, `read_records`, `count`.
 """
 
 import os
@@ -60,7 +60,7 @@ class TfRecord(NamedTuple):
     payload: bytes
 
 
-def shard_name(cohort: str, index: int, total: int) -> str:
+def build_shard_name(cohort: str, index: int, total: int) -> str:
     """Return the file name of shard ``index`` (from 0; the name counts from 1) of ``total`` shards.
 
     ``cohort`` is a month, ``YYYY-MM``. Numbers have three digits, or as many as ``total`` has, so that names sort in
@@ -105,7 +105,7 @@ def _compute_masked_crc(content: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def records(path: Path) -> Iterator[TfRecord]:
+def read_records(path: Path) -> Iterator[TfRecord]:
     """Yield every record of a file after verifying both of its checksums.
 
     Raises FormatError, naming file, record and byte, for a file that ends within a record, for a checksum that does not
@@ -125,7 +125,7 @@ def records(path: Path) -> Iterator[TfRecord]:
 def count(path: Path) -> ShardCount:
     """Count records and payload bytes by seeking from frame to frame; payloads are neither read nor verified.
 
-    Raises FormatError as `records` does, except for damage within a payload.
+    Raises FormatError as `read_records` does, except for damage within a payload.
     """
     record_count = payload_bytes = 0
     with open(path, "rb") as handle:

@@ -10,10 +10,11 @@ _UNFINISHED = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-_RUNS_LOOKED_AT = 100
-"""A limit, because a large backfill has thousands of queued runs, and many sensors query them.
+_MAX_RUNS = 100
+"""Maximum number of queried runs, because a large backfill has thousands of queued runs and many sensors query them.
 
-Runs of a job and of its backfill are found by their tag. Other runs, launched by hand, are found among the newest runs.
+Runs of a job and its backfills are found by their tag. Runs that a user launches without a job have no tag and are
+found among the newest runs.
 """
 # strings, because Dagster has no public names for a backfill's states
 _UNFINISHED_BACKFILLS = ("REQUESTED", "CANCELING", "FAILING")
@@ -30,14 +31,14 @@ def describe_run_in_progress(instance: dg.DagsterInstance, dataset: str) -> str 
 
     Runs of a killed process count as in progress until `end_lost_runs` marks them as failed.
     """
-    tagged = dg.RunsFilter(statuses=_UNFINISHED, tags={DATASET: dataset})
+    tag_filter = dg.RunsFilter(statuses=_UNFINISHED, tags={DATASET: dataset})
     for run in [
-        *instance.get_runs(tagged, limit=_RUNS_LOOKED_AT),
-        *instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=_RUNS_LOOKED_AT),
+        *instance.get_runs(tag_filter, limit=_MAX_RUNS),
+        *instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED), limit=_MAX_RUNS),
     ]:
         if builds_dataset(run, dataset):
             return f"run {run.run_id[:8]} of {dataset} is {run.status.value.lower()}"
-    for backfill in instance.get_backfills(limit=_RUNS_LOOKED_AT):
+    for backfill in instance.get_backfills(limit=_MAX_RUNS):
         unfinished = backfill.status.value in _UNFINISHED_BACKFILLS
         if unfinished and any(key.path[0] == dataset for key in backfill.asset_selection or ()):
             return f"backfill {backfill.backfill_id} of {dataset} is in progress"

@@ -10,8 +10,8 @@ T = TypeVar("T")
 def run_with_deadline(seconds: float, work: Callable[[], T]) -> T:
     """Return the result of `work` or raise its error; raise TimeoutError after `seconds`.
 
-    Timeouts of clients count from one packet to the next, and name resolution has no timeout. Late work continues in
-    its daemon thread, which ends with the process at the latest. Its result is dropped.
+    Client timeouts are not enough, because they restart with every packet and do not cover name resolution. Late work
+    continues in its daemon thread, which ends with the process at the latest. Its result is dropped.
     """
     result: list[T] = []
     errors: list[BaseException] = []

@@ -5,7 +5,7 @@ then does "Materialize all" know its shards. A sensor therefore builds these art
 never planned. It uses one run for all new declarations, because each run has a start-up cost and delays the runs queued
 behind it.
 
-If planning fails, it is not retried, and it blocks no other dataset. A second sensor ends runs whose process was killed
+Failed planning is not retried and does not block other datasets. A second sensor ends runs whose process was killed
 (`end_lost_runs`).
 
 Entry point: `add_planning`.
@@ -29,12 +29,12 @@ PLANNER = "plan_new_datasets"
 def add_planning(definitions: dg.Definitions) -> dg.Definitions:
     """Add the sensor that plans datasets and the sensor that ends lost runs to the definitions."""
     plans = dict(_find_plans(definitions))
-    sensors = [_build_planner(plans), _end_lost] if plans else [_end_lost]
+    sensors = [_build_planner(plans), _end_lost_runs_sensor] if plans else [_end_lost_runs_sensor]
     return dg.Definitions.merge(definitions, dg.Definitions(sensors=sensors))
 
 
 def _find_plans(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetKey, tuple[str, str]]]:
-    """Yield the key of each asset that plans partitions, with its dataset and its declaration's digest."""
+    """Yield the key of each asset that plans partitions, with the dataset and the digest of its declaration."""
     for asset in definitions.assets or ():
         if isinstance(asset, dg.AssetsDefinition):
             for spec in asset.specs:
@@ -54,7 +54,7 @@ def _build_planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDef
     def sensor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         requested = set((context.cursor or "").split())
         records = {record.asset_entry.asset_key: record for record in context.instance.get_asset_records([*plans])}
-        due: dict[str, dg.AssetKey] = {}
+        due_keys: dict[str, dg.AssetKey] = {}
         for key, (dataset, digest) in plans.items():
             entry = records[key].asset_entry if key in records else None
             event = entry.last_materialization if entry is not None else None
@@ -67,17 +67,17 @@ def _build_planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDef
                 continue
             # include the latest event's id, so that a re-added declaration is planned again but a failed one is not
             last_id = entry.last_materialization_storage_id if entry is not None else None
-            due[f"{dataset}:{digest}:{last_id or 0}"] = key
-        new = sorted(due.keys() - requested)
-        # keep only what is due now, so that the cursor does not grow with every planned dataset
-        context.update_cursor(" ".join(sorted(due)))
+            due_keys[f"{dataset}:{digest}:{last_id or 0}"] = key
+        new = sorted(due_keys.keys() - requested)
+        # store only plans that are due now, so that the cursor does not grow with every planned dataset
+        context.update_cursor(" ".join(sorted(due_keys)))
         if not new:
             return dg.SkipReason("planning was already requested for every declared dataset")
-        datasets = {plans[due[name]][0] for name in new}
+        datasets = {plans[due_keys[name]][0] for name in new}
         return dg.RunRequest(
             # The key stays the same if a tick ends before its cursor is stored, so Dagster launches no second run.
             run_key=digest_value(new),
-            asset_selection=[due[name] for name in new],
+            asset_selection=[due_keys[name] for name in new],
             tags={DATASET: datasets.pop()} if len(datasets) == 1 else {},
         )
 
@@ -90,7 +90,7 @@ def _build_planner(plans: Mapping[dg.AssetKey, tuple[str, str]]) -> dg.SensorDef
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Marks runs that lost their process as failed, because they would block all other runs.",
 )
-def _end_lost(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+def _end_lost_runs_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     run_ids = end_lost_runs(context.instance)
     for run_id in run_ids:
         context.log.info(f"run {run_id[:8]} lost its process and was marked as failed")

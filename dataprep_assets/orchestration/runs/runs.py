@@ -36,9 +36,9 @@ class DagsterEvents:
     def facts(
         self, spec: ArtifactSpec, store: ArtifactStore, slots: Sequence[str | None]
     ) -> Mapping[str | None, EventFacts]:
-        """Return the instance's facts on each partition and, under None, on the whole artifact."""
+        """Return the instance's facts about each partition and, under None, on the whole artifact."""
         artifact_facts = EventFacts(
-            materialized=spec.partitions is not None or self._is_made(spec),
+            materialized=spec.partitions is not None or self._is_materialized(spec),
             registered=all(self._has_registered(partitions, store) for partitions in spec.plans),
             evaluations=self.evaluations(spec),
             accept={name: why for name, why in spec.declaration.accept.items() if not spec.blocks(name)},
@@ -50,7 +50,7 @@ class DagsterEvents:
 
     def evaluations(self, spec: ArtifactSpec) -> Mapping[str, Evaluation | None]:
         """Return the latest evaluation of each check of an artifact; None for an execution without a result."""
-        checks = {dg.AssetCheckKey(asset_key(spec), proof.name): proof.name for proof in spec.checks}
+        checks = {dg.AssetCheckKey(asset_key(spec), check.name): check.name for check in spec.checks}
         evaluations: dict[str, Evaluation | None] = dict.fromkeys(checks.values())
         if not checks:
             return evaluations
@@ -67,15 +67,15 @@ class DagsterEvents:
                 )
         return evaluations
 
-    def _is_made(self, spec: ArtifactSpec) -> bool:
+    def _is_materialized(self, spec: ArtifactSpec) -> bool:
         """Return whether an artifact is materialized and, if it has no files, newer than its inputs."""
-        own_time = self._build_time(spec)
-        inputs = [] if spec.kept else [self._build_time(source) for source in spec.inputs]
+        own_time = self._find_build_time(spec)
+        inputs = [] if spec.kept else [self._find_build_time(source) for source in spec.inputs]
         return own_time is not None and not any(
             input_time is not None and input_time > own_time for input_time in inputs
         )
 
-    def _build_time(self, spec: ArtifactSpec | DatasetInput | AssetInput) -> float | None:
+    def _find_build_time(self, spec: ArtifactSpec | DatasetInput | AssetInput) -> float | None:
         event = self._instance.get_latest_materialization_event(asset_key(spec))
         return None if event is None else event.timestamp
 
@@ -96,9 +96,9 @@ class DagsterEvents:
 # Detection of runs whose process was killed without Dagster noticing.
 #
 # Dagster's default launcher starts a run as a child of the code location's process, which reports the run's death. No
-# process reports it if the code location dies as well, as when a container stops. A run that executes in the requesting
-# process (a command: `runs.execute`) has no parent. Such a run would stay "Started" forever and occupy its pool. With a
-# limit of one, no other run would ever leave the queue.
+# process reports it if the code location dies as well, for example when a container stops. A run that executes in the
+# requesting process (a command: `runs.execute`) has no parent. Such a run would stay "Started" forever and occupy its
+# pool. With a limit of one, no other run would ever leave the queue.
 #
 # Therefore a run holds a file lock while it is running. The kernel releases the lock when the process ends, in any way.
 # A run that is in progress while its lock is free is lost, and the next process that checks marks it as failed.
@@ -112,21 +112,21 @@ _LOST_RUN_MESSAGE = (
     "The process of this run was killed, or its machine went down. Finished work is kept. Run the command again, or "
     "launch the job of the dataset."
 )
-_MOMENT = 0.1
-"""Seconds until a lost interruption is repeated."""
-_LAUNCHED = ".dagster/grpc_info"
+_RESEND_SECONDS = 0.1
+"""Delay in seconds before a lost interruption is sent again."""
+_LAUNCHER_TAG = ".dagster/grpc_info"
 """Tag that Dagster's default launcher sets on its runs: the address of the code location that starts them."""
-_held: dict[str, ExitStack] = {}
+_run_locks: dict[str, ExitStack] = {}
 """Run id → the lock that this process holds until it ends."""
 
 
-def _locks_folder(instance: dg.DagsterInstance) -> Path:
+def _find_locks_folder(instance: dg.DagsterInstance) -> Path:
     return Path(instance.storage_directory()) / "dataprep_runs"
 
 
 @contextmanager
-def _lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
-    path = _locks_folder(instance) / run_id
+def _lock_run(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
+    path = _find_locks_folder(instance) / run_id
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", opener=open_own_file) as lock:
         # blocks only briefly, while `end_lost_runs` of another process checks the new file
@@ -141,12 +141,12 @@ def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     After an exception the file is kept: if the end could not be recorded, the next process that checks ends the run.
     """
     with ExitStack() as locks:
-        # without a writable, lockable file, lost runs cannot be detected
+        # continue without a writable, lockable file, although lost runs then cannot be detected
         with suppress(OSError):
-            locks.enter_context(_lock(instance, run_id))
+            locks.enter_context(_lock_run(instance, run_id))
         yield
         with suppress(OSError):
-            (_locks_folder(instance) / run_id).unlink(missing_ok=True)
+            (_find_locks_folder(instance) / run_id).unlink(missing_ok=True)
 
 
 def hold_run_lock_until_exit(context: Context) -> None:
@@ -157,17 +157,17 @@ def hold_run_lock_until_exit(context: Context) -> None:
     run between two steps would look lost.
     """
     run_id, executor = context.run.run_id, context.job_def.executor_def
-    if run_id not in _held and executor.name == dg.in_process_executor.name and _LAUNCHED in context.run.tags:
-        _held[run_id] = ExitStack()
+    if run_id not in _run_locks and executor.name == dg.in_process_executor.name and _LAUNCHER_TAG in context.run.tags:
+        _run_locks[run_id] = ExitStack()
         with suppress(OSError):
-            _held[run_id].enter_context(_lock(context.instance, run_id))
+            _run_locks[run_id].enter_context(_lock_run(context.instance, run_id))
 
 
 def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
     """Report lost runs as failed and return their ids. This costs one directory listing if no run is in progress."""
     run_ids = []
     with suppress(FileNotFoundError):
-        for path in sorted(_locks_folder(instance).iterdir()):
+        for path in sorted(_find_locks_folder(instance).iterdir()):
             with suppress(OSError), open(path, "a", opener=open_own_file) as lock:
                 if not try_lock(lock):
                     continue
@@ -186,28 +186,28 @@ def end_lost_runs(instance: dg.DagsterInstance) -> list[str]:
 PLANS = "dataprep/plans"
 """Metadata of an asset that plans partitions and has no partitioned input: the digest of its declaration."""
 DECLARATION = "declaration"
-"""Metadata of its materialization: the digest of the declaration that it was built from."""
-# keys that do not affect a plan, so changing one needs no new plan
-_SHOWN_ALONE = {"description", "owners", "card", "accept", "automation", "small_cell", "prove"}
+"""Metadata of a plan's materialization: the digest of the declaration from which the plan was built."""
+# a change to one of these keys requires no new plan, because they do not affect it
+_IRRELEVANT_KEYS = {"description", "owners", "card", "accept", "automation", "small_cell", "prove"}
 
 
-def plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
-    """Return the metadata that the sensor uses to decide what to plan; empty for other artifacts."""
+def build_plan_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
+    """Return the metadata by which the sensor finds the plans that it builds; empty for other artifacts."""
     return {PLANS: _digest_declaration(spec)} if spec.plans and not _is_built_from_partitions(spec) else {}
 
 
-def plan_materialization_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
+def build_plan_materialization_metadata(spec: ArtifactSpec) -> Mapping[str, str]:
     """Return the metadata of a plan's materialization (its declaration's digest); empty for other artifacts."""
     return {DECLARATION: _digest_declaration(spec)} if spec.plans else {}
 
 
 def _digest_declaration(spec: ArtifactSpec) -> str:
     """Return a digest of the parts of a declaration that may affect a plan."""
-    return digest_value(spec.declaration.model_dump(mode="json", exclude=_SHOWN_ALONE))[:16]
+    return digest_value(spec.declaration.model_dump(mode="json", exclude=_IRRELEVANT_KEYS))[:16]
 
 
 def _is_built_from_partitions(spec: ArtifactSpec) -> bool:
-    # an artifact built from partitions cannot be planned before they are, and planning builds nothing
+    # exclude artifacts with partitioned inputs: they need built partitions, and the planning run builds none
     sources = [source for source in spec.inputs if isinstance(source, ArtifactSpec)]
     return any(source.partitions is not None or _is_built_from_partitions(source) for source in sources)
 
@@ -232,13 +232,13 @@ def limit_pools(instance: dg.DagsterInstance) -> None:
             instance.event_log_storage.initialize_concurrency_limit_to_default(pool)
 
 
-# Log levels of the console. It needs few messages, because the result has each error once without its traceback, and
-# the event log has everything.
+# Log levels of the console. Few messages are enough, because the result lists each error once without its traceback,
+# and the event log has all messages.
 _QUIET, _VERBOSE = ({"loggers": {"console": {"config": {"log_level": level}}}} for level in ("CRITICAL", "ERROR"))
 
 
 class RunEnd(IntEnum):
-    """The end of a run, as an exit code."""
+    """Outcome of a run, as an exit code."""
 
     WELL = 0
     FAILED = 1
@@ -265,7 +265,7 @@ class RunResult:
 
     @property
     def failed_checks(self) -> tuple[str, ...]:
-        """The sentences of `checks` that are not warnings."""
+        """Sentences in `checks` that report failures, not warnings."""
         return tuple(check for check in self.checks if check.startswith("check "))
 
 
@@ -294,7 +294,7 @@ def execute_job(
             instance=instance,
             run_id=run_id,
             run_config=_VERBOSE if verbose else _QUIET,
-            # no Dagster retries, because the user sees that the run failed and can restart it
+            # disable Dagster's retries, because the user sees that the run failed and can restart it
             tags={"dagster/max_retries": "0", **tags},
             raise_on_error=False,
         )
@@ -310,7 +310,7 @@ def execute_job(
     return RunResult(
         ended=end,
         failures=tuple(
-            FailedStep(where=_step_artifact(event, dataset), why=reason, misconfigured=_is_misconfigured(event))
+            FailedStep(where=_find_step_artifact(event, dataset), why=reason, misconfigured=_is_misconfigured(event))
             for event in ([] if outcome.success else failures)
             if (reason := _explain_failure(event)) is not None
         ),
@@ -323,8 +323,8 @@ def execute_job(
     )
 
 
-def _step_artifact(event: dg.DagsterEvent, dataset: str) -> str:
-    """Return the artifact that a step builds, by its usual name, or `run`."""
+def _find_step_artifact(event: dg.DagsterEvent, dataset: str) -> str:
+    """Return the name of the artifact that a step builds (`dataset/artifact`), or `run` for an event of the run."""
     step = (event.step_key or "").removeprefix(f"make__{dataset}__")
     return f"{dataset}/{step.replace(TOGETHER, ' and ').replace('__', '/')}" if step else "run"
 
@@ -344,43 +344,43 @@ def raise_interruptions() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard, wakeup = socket.socketpair()
-    with heard, wakeup:
-        heard.setblocking(False)
-        wakeup.setblocking(False)
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        receiver.setblocking(False)
+        sender.setblocking(False)
         # the interpreter writes the number of each signal to this socket, regardless of what the signal's handler does
-        old_descriptor = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
-        hook, sys.unraisablehook = sys.unraisablehook, _raise_later
+        old_descriptor = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        hook, sys.unraisablehook = sys.unraisablehook, _resend_interruption
         for pool in _POOLS:
-            pool.addFilter(_is_failure)
+            pool.addFilter(_is_not_interruption)
         try:
             yield
         finally:
             for pool in _POOLS:
-                pool.removeFilter(_is_failure)
+                pool.removeFilter(_is_not_interruption)
             sys.unraisablehook = hook
             signal.set_wakeup_fd(old_descriptor)
         with suppress(BlockingIOError):
-            if {signal.SIGINT, signal.SIGTERM} & set(heard.recv(4096)):
+            if {signal.SIGINT, signal.SIGTERM} & set(receiver.recv(4096)):
                 raise KeyboardInterrupt
 
 
 _POOLS = [logging.getLogger(f"sqlalchemy.pool.impl.{kind}") for kind in ("NullPool", "QueuePool")]
-"""SQLAlchemy's pools log any error in closing a connection, with a traceback, and also raise it."""
+"""Loggers of SQLAlchemy's pools, which log each error in closing a connection with a traceback, and also raise it."""
 
 
-def _is_failure(record: logging.LogRecord) -> bool:
-    """Return whether a log record is about an error other than an interruption."""
+def _is_not_interruption(record: logging.LogRecord) -> bool:
+    """Return whether a log record is about anything other than an interruption."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, KeyboardInterrupt | dg.DagsterExecutionInterruptedError)
 
 
-def _raise_later(lost: "sys.UnraisableHookArgs") -> None:
-    """Interrupt this process again shortly if an interruption was lost; otherwise report the lost exception."""
-    if isinstance(lost.exc_value, dg.DagsterExecutionInterruptedError):
-        threading.Timer(_MOMENT, os.kill, (os.getpid(), signal.SIGINT)).start()
+def _resend_interruption(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Send the signal again if the lost exception is an interruption; otherwise report the exception."""
+    if isinstance(unraisable.exc_value, dg.DagsterExecutionInterruptedError):
+        threading.Timer(_RESEND_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
-        sys.__unraisablehook__(lost)
+        sys.__unraisablehook__(unraisable)
 
 
 def _explain_failure(event: dg.DagsterEvent) -> str | None:

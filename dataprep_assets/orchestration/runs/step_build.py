@@ -1,4 +1,4 @@
-"""Build of an artifact inside a Dagster step, with its reports; shared by the steps of assets and of a dataset's job.
+"""Build and report of an artifact in a Dagster step; shared by the steps of assets and of a dataset's job.
 
 Each partition is reported when it is finished, with its own metadata and data version. Therefore finished partitions
 are known even if a worker dies or a user stops the run. If some partitions failed, the step's failure lists them with
@@ -34,23 +34,23 @@ from dataprep_assets.errors import (
     raise_detached,
 )
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.pool import choose_worker_count
 from dataprep_assets.execution.progress import Progress, Sink
 from dataprep_assets.integrity.artifacts import ArtifactStore
-from dataprep_assets.integrity.commit import refusal_error
-from dataprep_assets.orchestration.checks import check_evaluation, examine_artifact, log_evaluation
-from dataprep_assets.orchestration.metadata import build_metadata, render_entries, version_tags
+from dataprep_assets.integrity.commit import translate_os_error
+from dataprep_assets.orchestration.checks import build_check_evaluation, examine_artifact, log_evaluation
+from dataprep_assets.orchestration.metadata import build_metadata, build_version_tags, render_entries
 from dataprep_assets.orchestration.partitions import (
     FAILED_CHECKS,
     MISCONFIGURED,
     TOGETHER,
     Context,
     asset_key,
+    build_step_name,
     job_name,
     register_in_order,
-    step_name,
 )
-from dataprep_assets.orchestration.runs.runs import plan_materialization_metadata
+from dataprep_assets.orchestration.runs.runs import build_plan_materialization_metadata
 from dataprep_assets.orchestration.runs.terminal import list_progress_sinks
 from dataprep_assets.table import format_share
 
@@ -58,46 +58,46 @@ LOG_SECONDS = 15.0
 OBSERVE_SECONDS = 60.0
 """Seconds before the first observation; shorter steps end before a user could open the asset's page."""
 OBSERVE_SHARE = 0.1
-"""Time until the next observation as a share of the time so far, which gives about 60 observations in a day."""
+"""Time until the next observation as a share of the elapsed time; a day has about 60 observations."""
 
 
 class LogSink:
-    """Sink that writes a line to the run's log every `LOG_SECONDS`, and always the last one."""
+    """Sink that writes a line to the run's log every `LOG_SECONDS`, and one when the step ends."""
 
     def __init__(self, context: Context, title: str) -> None:
-        self._log, self._what = context.log.info, title
-        self._logged = time.monotonic()
+        self._log, self._title = context.log.info, title
+        self._last_log_time = time.monotonic()
 
     def show(self, progress: Progress) -> None:
-        if time.monotonic() - self._logged >= LOG_SECONDS:
-            self._logged = time.monotonic()
-            self._log(f"{self._what}: {progress.line()}")
+        if time.monotonic() - self._last_log_time >= LOG_SECONDS:
+            self._last_log_time = time.monotonic()
+            self._log(f"{self._title}: {progress.format_line()}")
 
     def close(self, progress: Progress) -> None:
         if progress.has_counts:
-            self._log(f"{self._what}: {progress.line()}")
+            self._log(f"{self._title}: {progress.format_line()}")
 
 
 class ObservationSink:
     """Sink that reports observations of the asset while its step is running.
 
-    Their metadata are texts, because numbers of an unfinished step would become points in the asset's plots.
+    Its metadata values are texts, because numbers from an unfinished step would become points in the asset's plots.
     """
 
     def __init__(self, context: Context, spec: ArtifactSpec) -> None:
         self._context, self._key = context, asset_key(spec)
-        self._started = time.monotonic()
-        self._next = self._started + OBSERVE_SECONDS
+        self._start_time = time.monotonic()
+        self._next_time = self._start_time + OBSERVE_SECONDS
 
     def show(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next_time:
             return
-        self._next = now + max(OBSERVE_SECONDS, OBSERVE_SHARE * (now - self._started))
+        self._next_time = now + max(OBSERVE_SECONDS, OBSERVE_SHARE * (now - self._start_time))
         self._context.log_event(
             dg.AssetObservation(
                 asset_key=self._key,
-                description=f"Running: {progress.line().strip()}",
+                description=f"Running: {progress.format_line().strip()}",
                 metadata={
                     "progress": format_share(progress.fraction),
                     "done": progress.amount,
@@ -132,14 +132,14 @@ def build_partitions(
             failed[outcome.partition] = outcome
         else:
             yield outcome
-    renewed = (
+    retried_partitions = (
         [partition for partition in failed if _rebuild_records(context, records, request, partition, report)]
         if failed
         else []
     )
-    yield from (outcome for partition, outcome in failed.items() if partition not in renewed)
-    if renewed:
-        yield from spec.build(replace(request, partitions=renewed))
+    yield from (outcome for partition, outcome in failed.items() if partition not in retried_partitions)
+    if retried_partitions:
+        yield from spec.build(replace(request, partitions=retried_partitions))
 
 
 def _list_records(spec: ArtifactSpec) -> list[ArtifactSpec]:
@@ -152,7 +152,7 @@ def _is_built_by_run(context: Context, record: ArtifactSpec) -> bool:
     selection, steps = context.run.asset_selection, context.run.step_keys_to_execute
     if steps is not None:  # the run re-executes a job or assets from a failure
         step_names = {name for step in steps for name in step.split(TOGETHER)}
-        return not step_names.isdisjoint({step_name(record), "__".join(record.path)})
+        return not step_names.isdisjoint({build_step_name(record), "__".join(record.path)})
     return selection is None or asset_key(record) in selection
 
 
@@ -180,18 +180,22 @@ def _rebuild_records(
     return True
 
 
-_FAILURES_SHOWN = 20
+_MAX_SHOWN_FAILURES = 20
 
 
 class StepBuild:
-    """The build of one artifact in a step."""
+    """Build of one artifact in a step."""
 
     def __init__(
-        self, context: Context, spec: ArtifactSpec, store: ArtifactStore, tell: Callable[[str], None] | None = None
+        self,
+        context: Context,
+        spec: ArtifactSpec,
+        store: ArtifactStore,
+        report_warning: Callable[[str], None] | None = None,
     ) -> None:
-        """Prepare the build; `tell` is also called with each warning."""
+        """Prepare the build; each warning is logged and, if `report_warning` is given, passed to it."""
         self.built_slots: list[str | None] = []  # the partitions that `build` did not reuse
-        self._context, self._spec, self._store, self._tell = context, spec, store, tell
+        self._context, self._spec, self._store, self._report_warning = context, spec, store, report_warning
 
     def build(
         self,
@@ -212,20 +216,20 @@ class StepBuild:
         """
         spec, context = self._spec, self._context
         _refuse_failed_inputs(spec, self._store, slots)
-        tags, failed, reused = version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
+        tags, failed, reused = build_version_tags(spec, context.instance), dict[str, Exception](), list[bool]()
         partitions = [slot for slot in slots if slot is not None]
-        workers, privacy = worker_count(spec.declaration.workers), load_privacy(spec.declaration, self._store)
+        workers, privacy = choose_worker_count(spec.declaration.workers), load_privacy(spec.declaration, self._store)
 
         def warn(sentence: str) -> None:
             message = privacy.public_text(sentence, f"{'/'.join(spec.path)}: a warning")
             context.log.warning(message)
-            if self._tell is not None:
-                self._tell(message)
+            if self._report_warning is not None:
+                self._report_warning(message)
 
         progress = Progress(workers=workers, sinks=build_sinks(context, spec), amounts=not privacy.closed)
-        replaced = [spec.locate_artifact(self._store, slot) for slot in slots if slot in rebuild]
+        rebuilt_artifacts = [spec.locate_artifact(self._store, slot) for slot in slots if slot in rebuild]
         request = BuildRequest(
-            store=self._store.mark_rebuilding(replaced) if replaced else self._store,
+            store=self._store.mark_for_rebuild(rebuilt_artifacts) if rebuilt_artifacts else self._store,
             partitions=partitions,
             workers=workers,
             progress=progress,
@@ -239,7 +243,7 @@ class StepBuild:
                     raise outcome.error
                 if outcome.error is not None:
                     failed[outcome.partition] = outcome.error
-                    reason = _error_text(spec, self._store, outcome.error, outcome.partition)
+                    reason = _format_error(spec, self._store, outcome.error, outcome.partition)
                     context.log.error(f"{outcome.partition}: {reason}")
                     continue
                 reused.append(outcome.reused)
@@ -247,7 +251,7 @@ class StepBuild:
                 if not outcome.reused:
                     self.built_slots.append(slot)
                 if not (outcome.reused and slot in warned_slots):
-                    yield self._report(outcome, tags)
+                    yield self._build_materialization(outcome, tags)
         finally:
             progress.close()
         if failed:
@@ -260,21 +264,21 @@ class StepBuild:
             context.log.info(privacy.public_text(line, f"{'/'.join(spec.path)}: built"))
 
     def evaluate_checks(self, slots: Sequence[str | None]) -> list[dg.AssetCheckEvaluation]:
-        """Return the evaluations of the artifact's checks."""
+        """Run the due checks of the artifact and return the evaluations of all its checks."""
         spec = self._spec
         if not spec.checks:
             return []
         results = examine_artifact(spec, self._store, slots)
-        return [check_evaluation(spec, self._store, name, finding) for name, finding in results.items()]
+        return [build_check_evaluation(spec, self._store, name, finding) for name, finding in results.items()]
 
     def register_plans(self) -> None:
         """Register the dynamic partitions that the artifact plans."""
         for partitions in self._spec.plans:
             register_in_order(self._context.instance, partitions.dynamic or "", partitions.keys(self._store))
 
-    def _report(self, outcome: Outcome, tags: Mapping[str, str]) -> dg.AssetMaterialization:
+    def _build_materialization(self, outcome: Outcome, tags: Mapping[str, str]) -> dg.AssetMaterialization:
         spec, receipt = self._spec, outcome.receipt
-        metadata = render_entries(spec, {**outcome.metadata, **plan_materialization_metadata(spec)})
+        metadata = render_entries(spec, {**outcome.metadata, **build_plan_materialization_metadata(spec)})
         content = outcome.content
         if receipt is not None:
             metadata = {**build_metadata(spec, self._store, receipt, outcome.reused), **metadata}
@@ -288,10 +292,10 @@ class StepBuild:
 
     def _report_record(self, record: ArtifactSpec, outcome: Outcome) -> None:
         """Report a rebuilt record of the source, with its checks."""
-        tags = version_tags(record, self._context.instance)
-        making = StepBuild(self._context, record, self._store)
-        self._context.log_event(making._report(outcome, tags))
-        for evaluation in making.evaluate_checks([None if record.partitions is None else outcome.partition]):
+        tags = build_version_tags(record, self._context.instance)
+        record_build = StepBuild(self._context, record, self._store)
+        self._context.log_event(record_build._build_materialization(outcome, tags))
+        for evaluation in record_build.evaluate_checks([None if record.partitions is None else outcome.partition]):
             log_evaluation(self._context, evaluation)
 
 
@@ -319,11 +323,11 @@ def _refuse_failed_inputs(spec: ArtifactSpec, store: ArtifactStore, slots: Seque
     for source in spec.inputs:
         failed = set[str]()
         if isinstance(source, ArtifactSpec):
-            with suppress(DataprepError):  # not planned yet, which the build reports
+            with suppress(DataprepError):  # the input is not planned yet, which the build reports
                 # if both have the same partitions, a slot depends only on its own partition of the input, so other
                 # failed partitions do not block it
-                is_same = source.partitions is not None and source.partitions is spec.partitions
-                decisions = decide_checks(source, store, slots if is_same else source.slots(store))
+                has_same_partitions = source.partitions is not None and source.partitions is spec.partitions
+                decisions = decide_checks(source, store, slots if has_same_partitions else source.slots(store))
                 failed = {check for decision in decisions.values() for check in decision.checks}
         elif isinstance(source, DatasetInput):
             failed = find_failed_checks(source, store)
@@ -347,22 +351,22 @@ def convert_errors(spec: ArtifactSpec, store: ArtifactStore) -> Iterator[None]:
     try:
         yield
     except DataprepError as error:
-        message = _error_text(spec, store, error, "/".join(spec.path))
+        message = _format_error(spec, store, error, "/".join(spec.path))
         raise dg.Failure(message, metadata=_flag_misconfiguration([error]), allow_retries=False) from None
     except OSError as error:
-        message = _error_text(spec, store, refusal_error(error, store.root), "/".join(spec.path))
+        message = _format_error(spec, store, translate_os_error(error, store.root), "/".join(spec.path))
         raise dg.Failure(message, allow_retries=False) from None
     except dg.Failure:
         raise
     except Exception as error:
         if not spec.declaration.sensitive:
             raise
-        message = _error_text(spec, store, error, "/".join(spec.path))
+        message = _format_error(spec, store, error, "/".join(spec.path))
         raise_detached(dg.Failure(message, allow_retries=False))
 
 
-def _error_text(spec: ArtifactSpec, store: ArtifactStore, error: Exception, location: str) -> str:
-    """Return the text of an error for the UI; for a missing artifact it also names the job that builds it."""
+def _format_error(spec: ArtifactSpec, store: ArtifactStore, error: Exception, location: str) -> str:
+    """Format an error for the UI; for a missing artifact, add the job that builds it."""
     advice = ""
     if isinstance(error, MissingArtifactError):
         datasets = [source.dataset for source in spec.inputs if isinstance(source, DatasetInput)]
@@ -380,13 +384,13 @@ def _flag_misconfiguration(errors: Iterable[Exception]) -> dict[str, bool]:
 def _build_failure(
     spec: ArtifactSpec, store: ArtifactStore, failed: Mapping[str, Exception], done_count: int
 ) -> dg.Failure:
-    noun, first_failures = spec.noun, sorted(failed.items())[:_FAILURES_SHOWN]
-    errors = {partition: _error_text(spec, store, error, partition) for partition, error in first_failures}
+    noun, first_failures = spec.noun, sorted(failed.items())[:_MAX_SHOWN_FAILURES]
+    errors = {partition: _format_error(spec, store, error, partition) for partition, error in first_failures}
     summary = f"{len(failed):,} of {count_of(len(failed) + done_count, noun)} failed; "
     if spec.declaration.sensitive:
         summary = "failed; "
-    elif len(failed) > _FAILURES_SHOWN:
-        errors[f"and {len(failed) - _FAILURES_SHOWN:,} more"] = f"the log names every {noun}"
+    elif len(failed) > _MAX_SHOWN_FAILURES:
+        errors[f"and {len(failed) - _MAX_SHOWN_FAILURES:,} more"] = f"the log names every {noun}"
     by_error: dict[str, list[str]] = {}
     for partition, error in errors.items():
         by_error.setdefault(error, []).append(partition)

@@ -33,7 +33,7 @@ LINE_SECONDS = 15.0
 _DRAW_SECONDS = 0.2
 _BAR_COLUMNS = 24
 _NOTEBOOK_COLUMNS = 130
-_WORD_COLUMNS = 80
+_TEXT_COLUMNS = 80
 """Width of the text next to the bar: `99.0% ETA 12.3 min 1,234,567,890 of ~2,345,678,901 tokens 0.50 M tokens/s`."""
 _CTRL_C_COLUMNS = 3
 """Columns at the end of the line for `^C`, which would otherwise begin another row that is not erased."""
@@ -41,7 +41,7 @@ _STYLES = {"red": "31", "yellow": "33", "green": "32", "dim": "2"}
 
 
 class StepLine:
-    """The last line of a terminal, which shows the progress of the current step until the step ends."""
+    """Last line of a terminal, which shows the progress of the current step until the step ends."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.label = console, ""
@@ -75,7 +75,7 @@ class StepLine:
 
 
 class NotebookLine(StepLine):
-    """A progress line below a notebook cell; IPython's kernel sends it, regardless of redirected descriptors."""
+    """Progress line below a notebook cell; IPython's kernel sends it, so redirected descriptors do not affect it."""
 
     def __init__(self) -> None:
         # write to memory, because rich itself would send each drawing to the notebook as a new output
@@ -124,8 +124,8 @@ class _Watcher:
     line: StepLine | None
 
 
-_watched: ContextVar[_Watcher | None] = ContextVar("watched", default=None)
-_heard: ContextVar[TextIO | None] = ContextVar("heard", default=None)
+_current_watcher: ContextVar[_Watcher | None] = ContextVar("watched", default=None)
+_print_stream: ContextVar[TextIO | None] = ContextVar("heard", default=None)
 
 
 @contextlib.contextmanager
@@ -135,7 +135,7 @@ def show_progress(stream: TextIO) -> Iterator[None]:
         if own_stream is None:
             yield
             return
-        # let only the stream decide, because FORCE_COLOR would put escape codes into a pipe
+        # decide by the stream only, because FORCE_COLOR would put escape codes into a pipe
         console = Console(
             file=own_stream, force_terminal=own_stream.isatty(), highlight=False, markup=False, emoji=False
         )
@@ -156,7 +156,7 @@ def show_notebook_progress() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _show_watcher(watcher: _Watcher) -> Iterator[None]:
-    with _set(_watched, watcher):
+    with _set_variable(_current_watcher, watcher):
         try:
             yield
         finally:
@@ -170,7 +170,7 @@ def write_printed_lines(stream: TextIO) -> Iterator[None]:
         if own_stream is None:
             yield
             return
-        with _set(_heard, own_stream):
+        with _set_variable(_print_stream, own_stream):
             yield
 
 
@@ -192,7 +192,7 @@ def _separate_stream(stream: TextIO) -> Iterator[TextIO | None]:
 
 
 @contextlib.contextmanager
-def _set(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+def _set_variable(variable: ContextVar[Any], value: Any) -> Iterator[None]:
     token = variable.set(value)
     try:
         yield
@@ -202,14 +202,14 @@ def _set(variable: ContextVar[Any], value: Any) -> Iterator[None]:
 
 def show_step(label: str, words: str = "") -> None:
     """Show the current step and `words` on a terminal; later, its progress appears after `label`."""
-    if (watcher := _watched.get()) is not None and watcher.line is not None:
+    if (watcher := _current_watcher.get()) is not None and watcher.line is not None:
         watcher.line.label = label
         watcher.line.draw(Text(f"  {label}  {words}".rstrip(), no_wrap=True, overflow="ellipsis"))
 
 
 def clear_step() -> None:
     """Erase the output of `show_step` and the step's progress."""
-    if (watcher := _watched.get()) is not None and watcher.line is not None:
+    if (watcher := _current_watcher.get()) is not None and watcher.line is not None:
         watcher.line.label = ""
         watcher.line.erase()
 
@@ -219,7 +219,7 @@ def print_line(line: str, style: str = "") -> None:
 
     On a terminal the line is wrapped at words, and has the `style` unless NO_COLOR is set.
     """
-    stream = _heard.get()
+    stream = _print_stream.get()
     if stream is None:
         print(line, flush=True)
         return
@@ -232,7 +232,7 @@ def print_line(line: str, style: str = "") -> None:
 
 def list_progress_sinks(title: str) -> list[Sink]:
     """Return the sinks that show the progress of the step `title` to the user; none outside of `show_progress`."""
-    if (watcher := _watched.get()) is None:
+    if (watcher := _current_watcher.get()) is None:
         return []
     return [LineSink(watcher.stream, title) if watcher.line is None else TerminalSink(watcher.line, title)]
 
@@ -241,21 +241,21 @@ class TerminalSink:
     """Sink that shows the progress of a step on the last line of a terminal."""
 
     def __init__(self, line: StepLine, title: str) -> None:
-        self._line, self._what, self._drawn = line, title, 0.0
+        self._line, self._title, self._last_draw_time = line, title, 0.0
 
     def show(self, progress: Progress) -> None:
-        if time.monotonic() - self._drawn >= _DRAW_SECONDS:
-            self._drawn = time.monotonic()
+        if time.monotonic() - self._last_draw_time >= _DRAW_SECONDS:
+            self._last_draw_time = time.monotonic()
             self._line.draw(self._build_row(progress))
 
     def close(self, progress: Progress) -> None:
         self._line.erase()
 
     def _build_row(self, progress: Progress) -> Table:
-        name = f"  {self._line.label or self._what}"
+        name = f"  {self._line.label or self._title}"
         words = [format_share(progress.fraction), f"ETA {progress.time_left}", progress.amount, progress.rate]
         room = self._line.console.width - len(name) - 1
-        bar = min(_BAR_COLUMNS, room - _WORD_COLUMNS - 1)
+        bar = min(_BAR_COLUMNS, room - _TEXT_COLUMNS - 1)
         row = Table.grid(padding=(0, 1, 0, 0))
         row.add_column(width=len(name), no_wrap=True)
         cells: list[RenderableType] = [name]
@@ -277,20 +277,20 @@ class LineSink:
     """Sink that writes a plain line every `LINE_SECONDS`, and a last line if any was written."""
 
     def __init__(self, stream: TextIO, title: str) -> None:
-        self._stream, self._what = stream, title
+        self._stream, self._title = stream, title
         # start the interval with the step, so that a short step writes no line
-        self._written, self._any = time.monotonic(), False
+        self._last_write_time, self._has_written = time.monotonic(), False
 
     def show(self, progress: Progress) -> None:
-        if time.monotonic() - self._written >= LINE_SECONDS:
-            self._written, self._any = time.monotonic(), True
+        if time.monotonic() - self._last_write_time >= LINE_SECONDS:
+            self._last_write_time, self._has_written = time.monotonic(), True
             self._write(progress)
 
     def close(self, progress: Progress) -> None:
-        if self._any:
+        if self._has_written:
             self._write(progress)
 
     def _write(self, progress: Progress) -> None:
         with contextlib.suppress(OSError):  # the reader closed the pipe, but the step continues
-            self._stream.write(f"    {self._what}: {progress.line().strip()}\n")
+            self._stream.write(f"    {self._title}: {progress.format_line().strip()}\n")
             self._stream.flush()

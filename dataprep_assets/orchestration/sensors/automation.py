@@ -1,4 +1,4 @@
-"""Automation of datasets: turns `automation` in the YAML into Dagster sensors, schedules, policies and checks.
+"""Automation of datasets: converts `automation` in the YAML to Dagster sensors, schedules, policies and checks.
 
 Declaring one of them enables it.
 """
@@ -28,7 +28,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, TransferError
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.dataset_runs import builds_dataset, describe_run_in_progress
 from dataprep_assets.orchestration.runs.deadline import run_with_deadline
-from dataprep_assets.orchestration.sensors.freshness import build_fresh_check, build_freshness_sensor
+from dataprep_assets.orchestration.sensors.freshness import build_freshness_check, build_freshness_sensor
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.stores.files import private_files
 
@@ -41,10 +41,10 @@ from dataprep_assets.stores.files import private_files
 
 UI = "DATAPREP_UI_URL"
 """Environment variable with the public address of the UI, e.g., https://dagster.example.org."""
-_LONGEST_ERROR = 500
+_MAX_ERROR_LENGTH = 500
 """Maximum length of an error in characters, because the error of a batch names each failed partition."""
-_FIRST, _LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-_EVENTS = {
+_RANGE_START_TAG, _RANGE_END_TAG = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+_EVENT_TYPES = {
     dg.DagsterEventType.STEP_FAILURE,
     dg.DagsterEventType.RUN_FAILURE,
     dg.DagsterEventType.ASSET_CHECK_EVALUATION,
@@ -103,8 +103,8 @@ class Failure:
         return f"{self.dataset}: run {self.run_id[:8]} failed", "\n".join(lines)
 
 
-def is_failure_of(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> bool:
-    """Return whether to report a failed run for a dataset: the run builds only it, or one of its steps failed."""
+def should_report_failure(instance: dg.DagsterInstance, run: dg.DagsterRun, dataset: str) -> bool:
+    """Return whether a failed run concerns a dataset: the run builds only it, or one of the dataset's steps failed."""
     if not builds_dataset(run, dataset) or run.tags.get(DATASET) == dataset:
         return builds_dataset(run, dataset)
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
@@ -128,14 +128,14 @@ def describe_failure(instance: dg.DagsterInstance, run: dg.DagsterRun, declarati
     """
     events = _list_events(instance, run)
     failures = [event for event in events if event.event_type == dg.DagsterEventType.STEP_FAILURE]
-    deepest = [e for e in failures if e.step_key is not None]
+    step_failures = [e for e in failures if e.step_key is not None]
     return Failure(
         dataset=declaration.dataset,
         run_id=run.run_id,
         job=run.job_name,
-        steps=tuple(dict.fromkeys(event.step_key for event in deepest if event.step_key is not None)),
+        steps=tuple(dict.fromkeys(event.step_key for event in step_failures if event.step_key is not None)),
         partitions=_describe_partitions(run),
-        failed_checks=tuple(_failed_checks(events, declaration)),
+        failed_checks=tuple(_list_failed_checks(events, declaration)),
         error=None if declaration.sensitive else _find_error(failures, events),
         will_retry=run.tags.get("dagster/will_retry") == "true",
         link=f"{_read_ui_address()}/runs/{run.run_id}",
@@ -151,20 +151,20 @@ def _read_ui_address() -> str:
 
 
 def _list_events(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[dg.DagsterEvent]:
-    records = instance.get_records_for_run(run.run_id, of_type=_EVENTS).records
+    records = instance.get_records_for_run(run.run_id, of_type=_EVENT_TYPES).records
     return [e for record in records if (e := record.event_log_entry.dagster_event) is not None]
 
 
 def _describe_partitions(run: dg.DagsterRun) -> str | None:
     if key := run.tags.get("dagster/partition"):
         return key
-    first_key, last_key = run.tags.get(_FIRST), run.tags.get(_LAST)
+    first_key, last_key = run.tags.get(_RANGE_START_TAG), run.tags.get(_RANGE_END_TAG)
     if first_key is None or last_key is None:
         return None
     return first_key if first_key == last_key else f"{first_key}...{last_key}"
 
 
-def _failed_checks(events: Iterable[dg.DagsterEvent], declaration: DatasetDeclaration) -> Iterable[FailedCheck]:
+def _list_failed_checks(events: Iterable[dg.DagsterEvent], declaration: DatasetDeclaration) -> Iterable[FailedCheck]:
     for event in events:
         if event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             continue
@@ -191,15 +191,15 @@ def _find_error(failures: Sequence[dg.DagsterEvent], events: Sequence[dg.Dagster
 
 def _join_lines(text: str) -> str:
     line = " ".join(text.split())
-    # drop the class name in `package.module.SourceError: message`, which does not help the reader
+    # drop the class name in `package.module.SourceError: message`, because it does not help the reader
     kind, colon, words = line.partition(": ")
     if colon and kind.rpartition(".")[2].endswith("Error") and " " not in kind:
         line = words
-    return line if len(line) <= _LONGEST_ERROR else f"{line[:_LONGEST_ERROR]}…"
+    return line if len(line) <= _MAX_ERROR_LENGTH else f"{line[:_MAX_ERROR_LENGTH]}…"
 
 
 INTERVAL_SECONDS = 30
-LONGEST_TRY_SECONDS = 5.0
+DELIVERY_TIMEOUT_SECONDS = 5.0
 _PACKET_SECONDS = 4.0
 """Timeout for one packet, in seconds."""
 
@@ -219,28 +219,32 @@ def build_failure_sensor(declaration: DatasetDeclaration, on_failure: FailureNot
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Reports failed runs of {declaration.dataset} by {' and '.join(channels)}.",
     )
-    def reports(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
+    def report_failed_run(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
         run = context.dagster_run
-        if not is_failure_of(context.instance, run, declaration.dataset):
+        if not should_report_failure(context.instance, run, declaration.dataset):
             return dg.SkipReason(f"run {run.run_id[:8]} failed, but not in {declaration.dataset}")
         failure = describe_failure(context.instance, run, declaration)
         undelivered = []
         for channel, send in channels.items():
             try:
-                run_with_deadline(LONGEST_TRY_SECONDS, lambda send=send: send(failure))  # type: ignore[misc]
-            # continue with the other channel, and do not show a foreign message, because it may contain a secret
+                run_with_deadline(DELIVERY_TIMEOUT_SECONDS, lambda send=send: send(failure))  # type: ignore[misc]
+            # continue with the other channel; do not show another library's message, because it may contain a secret
             except Exception as error:
                 is_safe_to_show = isinstance(error, ConfigError | TransferError)
-                late = f"no response within {LONGEST_TRY_SECONDS:.0f} s"
+                timeout_text = f"no response within {DELIVERY_TIMEOUT_SECONDS:.0f} s"
                 reason = (
-                    str(error) if is_safe_to_show else late if isinstance(error, TimeoutError) else type(error).__name__
+                    str(error)
+                    if is_safe_to_show
+                    else timeout_text
+                    if isinstance(error, TimeoutError)
+                    else type(error).__name__
                 )
                 undelivered.append(f"not reported by {channel}: {reason}")
         if undelivered:
             raise TransferError(f"run {run.run_id[:8]}: {'; '.join(undelivered)}") from None
         return None
 
-    return reports
+    return report_failed_run
 
 
 def _list_channels(on_failure: FailureNotifications) -> Iterator[tuple[str, Callable[[Failure], None]]]:
@@ -287,7 +291,7 @@ def _send_mail(email: Email, failure: Failure) -> None:
             if login is not None:
                 server.login(*login)
             server.send_message(message)
-    # all of SMTP's and TLS's errors are subclasses of these, and their messages may quote the mail
+    # omit messages, which may quote the mail; all errors of SMTP and TLS are subclasses of these two
     except (OSError, ValueError) as error:
         server_name, code = f"the mail server {email.host}:{email.port}", getattr(error, "smtp_code", "")
         reason = f"{type(error).__name__} {code}".strip()
@@ -318,16 +322,16 @@ SOURCE = "dataprep/source"
 """Run tag: identity of the source for which the run was launched."""
 CHANGE = "dataprep/change"
 """Run tag: description of the source's changes."""
-LONGEST_LOOK_SECONDS = 40.0
-"""Time limit of a poll: Dagster ends an evaluation after 60 s with a traceback."""
+POLL_TIMEOUT_SECONDS = 40.0
+"""Time limit of a poll, below the 60 s after which Dagster ends an evaluation with a traceback."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _TickResult:
-    """The result of a tick: a `sentence` to show, and the poll (`look`), which is None if polling failed."""
+    """Result of a tick: the `sentence` that is shown, and the `poll`, which is None if polling failed."""
 
     sentence: str
-    look: PollResult | None = None
+    poll: PollResult | None = None
 
 
 def find_source_watch(specs: Sequence[ArtifactSpec]) -> SourceWatch:
@@ -361,18 +365,18 @@ def build_source_sensor(
         last_identity, _, count = (context.cursor or "").partition(" ")
         launches = int(count or 0)
         tick = _poll_source(declaration, watch, storage, last_identity or None)
-        if tick.look is None:
+        if tick.poll is None:
             # keep the cursor, so that the next poll finds changes made during the outage
             return dg.SensorResult(skip_reason=tick.sentence, cursor=context.cursor)
-        identity = tick.look.identity
-        if not tick.look.change:
+        identity = tick.poll.identity
+        if not tick.poll.change:
             return dg.SensorResult(skip_reason=tick.sentence, cursor=f"{identity} {launches}")
         # query the run database only now, because most polls find no change
         if busy := describe_run_in_progress(context.instance, dataset):
             # keep the cursor, because the change must be built after the current run
-            return dg.SensorResult(skip_reason=_postponed_reason(tick, busy), cursor=context.cursor)
+            return dg.SensorResult(skip_reason=_explain_postponement(tick, busy), cursor=context.cursor)
         context.log.info(tick.sentence)
-        request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_build_tags(dataset, tick.look))
+        request = dg.RunRequest(run_key=f"{identity} {launches}", tags=_build_tags(dataset, tick.poll))
         return dg.SensorResult(run_requests=[request], cursor=f"{identity} {launches + 1}")
 
     return on_new_files
@@ -403,15 +407,15 @@ def build_source_schedule(
         description=f"Polls the source of {dataset} for changes, and builds the affected artifacts.",
     )
     def on_new_files(context: dg.ScheduleEvaluationContext, storage: StorageResource) -> dg.RunRequest | dg.SkipReason:
-        launched = dg.RunsFilter(tags={DATASET: dataset, "dagster/schedule_name": name})
-        last_run = next(iter(context.instance.get_runs(launched, limit=1)), None)
+        schedule_filter = dg.RunsFilter(tags={DATASET: dataset, "dagster/schedule_name": name})
+        last_run = next(iter(context.instance.get_runs(schedule_filter, limit=1)), None)
         tick = _poll_source(declaration, watch, storage, last_run.tags.get(SOURCE) if last_run is not None else None)
-        if tick.look is None or not tick.look.change:
+        if tick.poll is None or not tick.poll.change:
             return dg.SkipReason(tick.sentence)
         if busy := describe_run_in_progress(context.instance, dataset):
-            return dg.SkipReason(_postponed_reason(tick, busy))
+            return dg.SkipReason(_explain_postponement(tick, busy))
         context.log.info(tick.sentence)
-        return dg.RunRequest(tags=_build_tags(dataset, tick.look))
+        return dg.RunRequest(tags=_build_tags(dataset, tick.poll))
 
     return on_new_files
 
@@ -420,14 +424,14 @@ def _build_tags(dataset: str, result: PollResult) -> dict[str, str]:
     return {DATASET: dataset, SOURCE: result.identity, CHANGE: result.change}
 
 
-def _postponed_reason(result: _TickResult, busy: str) -> str:
+def _explain_postponement(result: _TickResult, busy: str) -> str:
     return f"{result.sentence}; {busy}, so the source is polled again after that"
 
 
 def _poll_source(
     declaration: DatasetDeclaration, watch: SourceWatch, storage: StorageResource, last_identity: str | None
 ) -> _TickResult:
-    """Poll the source.
+    """Poll the source; return its result and a sentence, also if polling failed.
 
     Args:
         declaration: The dataset's declaration.
@@ -439,11 +443,11 @@ def _poll_source(
     try:
         with private_files(declaration.sensitive):
             poll = run_with_deadline(
-                LONGEST_LOOK_SECONDS, lambda: poll_source(watch, declaration.store(storage), last_identity)
+                POLL_TIMEOUT_SECONDS, lambda: poll_source(watch, declaration.store(storage), last_identity)
             )
     except TimeoutError:
         return _TickResult(
-            sentence=f"the source was not listed within {LONGEST_LOOK_SECONDS:.0f} s and will be polled again. If "
+            sentence=f"the source was not listed within {POLL_TIMEOUT_SECONDS:.0f} s and will be polled again. If "
             "listing it always takes longer, use `automation.schedule`"
         )
     except Exception as error:
@@ -454,11 +458,11 @@ def _poll_source(
         return _TickResult(sentence=f"the source cannot be polled: {reason}. It will be polled again")
     if poll.change:
         poll = replace(poll, change=privacy.public_text(poll.change, "the source changed"))
-        return _TickResult(sentence=poll.change, look=poll)
+        return _TickResult(sentence=poll.change, poll=poll)
     sentence = (
         "nothing changed since the last poll" if poll.identity == last_identity else "the source matches the plan"
     )
-    return _TickResult(sentence=sentence, look=poll)
+    return _TickResult(sentence=sentence, poll=poll)
 
 
 def check_crons(automation: Automation, yaml_path: Path) -> None:
@@ -505,7 +509,7 @@ def build_automation(specs: Sequence[ArtifactSpec], job: dg.JobDefinition) -> dg
         sensors.append(build_failure_sensor(declaration, automation.on_failure))
     if (window := automation.window) is not None:
         product_specs = find_products(specs)
-        checks += [build_fresh_check(spec, window) for spec in product_specs]
+        checks += [build_freshness_check(spec, window) for spec in product_specs]
         sensors.append(build_freshness_sensor(declaration.dataset, product_specs, window))
     return dg.Definitions(sensors=sensors, schedules=schedules, asset_checks=checks)
 

@@ -18,38 +18,38 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.yaml.automation import Automation
 from dataprep_assets.errors import count_of
-from dataprep_assets.orchestration.checks import check_evaluation, check_result
+from dataprep_assets.orchestration.checks import build_check_evaluation, build_check_result
 from dataprep_assets.orchestration.partitions import asset_key
 
 FRESH = "fresh"
 """Name of the check."""
-_LONGEST_INTERVAL_SECONDS = 600
-_SHORTEST_INTERVAL_SECONDS = 30
+_MAX_INTERVAL_SECONDS = 600
+_MIN_INTERVAL_SECONDS = 30
 # a stale product is noticed within a twentieth of its window, if the limits above allow it
-_LOOKS_A_WINDOW = 20
+_EVALUATIONS_PER_WINDOW = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Evaluation:
-    """The last evaluation of a check.
+    """Last evaluation of a check.
 
     Attributes:
         passed: Whether the check passed.
-        at: When the evaluation began, in seconds since 1970.
+        time_began: Start of the evaluation, in seconds since 1970.
         run: Id of the run that evaluated it; "" for a sensor.
     """
 
     passed: bool
-    at: float
+    time_began: float
     run: str
 
-    def is_of(self, event: dg.EventLogRecord) -> bool:
-        """Return whether the UI shows this evaluation as a result of the materialization `event`."""
-        return (bool(self.run) and self.run == event.run_id) or self.at > event.timestamp
+    def belongs_to(self, event: dg.EventLogRecord) -> bool:
+        """Return whether the UI shows this evaluation as a result for the materialization `event`."""
+        return (bool(self.run) and self.run == event.run_id) or self.time_began > event.timestamp
 
 
 def build_policy(automation: Automation | None) -> dg.FreshnessPolicy | None:
-    """Return Dagster's freshness policy for the declared one; None if none is declared."""
+    """Return Dagster's policy for the declared freshness; None if no freshness is declared."""
     if automation is None or automation.window is None:
         return None
     return dg.FreshnessPolicy.time_window(fail_window=automation.window)
@@ -78,7 +78,7 @@ def judge_freshness(timestamp: float | None, now: float, window: timedelta) -> F
     return Finding(passed=passed, warning=True, summary=sentence)
 
 
-def build_fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefinition:
+def build_freshness_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDefinition:
     """Return the check `fresh` of a product."""
     key = asset_key(spec)
 
@@ -89,9 +89,9 @@ def build_fresh_check(spec: ArtifactSpec, window: timedelta) -> dg.AssetChecksDe
     )
     def fresh(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         finding = judge_freshness(
-            _event_time(_last_materializations(context.instance, [key]).get(key)), time.time(), window
+            _read_event_time(_read_last_materializations(context.instance, [key]).get(key)), time.time(), window
         )
-        return check_result(spec, None, FRESH, finding)
+        return build_check_result(spec, None, FRESH, finding)
 
     return fresh
 
@@ -107,7 +107,7 @@ def build_freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: 
     by_key = {asset_key(spec): spec for spec in specs}
     keys = list(by_key)
     interval = min(
-        max(int(window.total_seconds() / _LOOKS_A_WINDOW), _SHORTEST_INTERVAL_SECONDS), _LONGEST_INTERVAL_SECONDS
+        max(int(window.total_seconds() / _EVALUATIONS_PER_WINDOW), _MIN_INTERVAL_SECONDS), _MAX_INTERVAL_SECONDS
     )
 
     @dg.sensor(
@@ -119,17 +119,19 @@ def build_freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: 
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         materializations, evaluations = (
-            _last_materializations(context.instance, keys),
-            _last_evaluations(context.instance, keys),
+            _read_last_materializations(context.instance, keys),
+            _read_last_evaluations(context.instance, keys),
         )
-        findings = {key: judge_freshness(_event_time(materializations.get(key)), time.time(), window) for key in keys}
+        findings = {
+            key: judge_freshness(_read_event_time(materializations.get(key)), time.time(), window) for key in keys
+        }
         due_keys = [
             key
             for key in keys
             if not _is_still_valid(evaluations.get(key), materializations.get(key), findings[key].passed)
-            and not was_just_materialized(_event_time(materializations.get(key)), time.time())
+            and not was_just_materialized(_read_event_time(materializations.get(key)), time.time())
         ]
-        events = [check_evaluation(by_key[key], None, FRESH, findings[key]) for key in due_keys]
+        events = [build_check_evaluation(by_key[key], None, FRESH, findings[key]) for key in due_keys]
         stale_names = [key.to_user_string() for key in keys if not findings[key].passed]
         sentence = (
             f"{len(keys) - len(stale_names)} of {count_of(len(keys), 'product is', 'products are')} fresh"
@@ -140,7 +142,7 @@ def build_freshness_sensor(dataset: str, specs: Sequence[ArtifactSpec], window: 
     return freshness
 
 
-def _last_materializations(
+def _read_last_materializations(
     instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]
 ) -> Mapping[dg.AssetKey, dg.EventLogRecord]:
     """Return the last materialization of each asset; omit assets without one."""
@@ -149,7 +151,9 @@ def _last_materializations(
     return {key: record for key, record in records.items() if record is not None}
 
 
-def _last_evaluations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, _Evaluation]:
+def _read_last_evaluations(
+    instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]
+) -> Mapping[dg.AssetKey, _Evaluation]:
     """Return the last evaluation of each asset's check; omit checks that were never evaluated."""
     checks = [dg.AssetCheckKey(key, FRESH) for key in keys]
     evaluations: dict[dg.AssetKey, _Evaluation] = {}
@@ -159,14 +163,14 @@ def _last_evaluations(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey])
             continue
         evaluations[check.asset_key] = _Evaluation(
             passed=evaluation.passed,
-            at=record.create_timestamp,
+            time_began=record.create_timestamp,
             run=record.run_id,
         )
     return evaluations
 
 
-def _event_time(event: dg.EventLogRecord | None) -> float | None:
-    """Return the time of a materialization, in seconds since 1970; None for None."""
+def _read_event_time(event: dg.EventLogRecord | None) -> float | None:
+    """Return the time of a materialization, in seconds since 1970; None if there is none."""
     return None if event is None else event.timestamp
 
 
@@ -184,11 +188,11 @@ def was_just_materialized(timestamp: float | None, now: float) -> bool:
 
 
 def _is_still_valid(last_evaluation: _Evaluation | None, event: dg.EventLogRecord | None, passes: bool) -> bool:
-    """Return whether the last evaluation is of the latest materialization and would have the same result now."""
+    """Return whether the last evaluation belongs to the latest materialization and its result is still correct."""
     return (
         last_evaluation is not None
         and last_evaluation.passed == passes
-        and (event is None or last_evaluation.is_of(event))
+        and (event is None or last_evaluation.belongs_to(event))
     )
 
 

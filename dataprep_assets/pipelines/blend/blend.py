@@ -1,8 +1,9 @@
 """The blend (`<dataset>/blend`): the finished shards in the trainer's layout, with the trainer's entry files.
 
-On disk it is `runs/<run_hash>/`, which `runs.py` builds. Its metadata contains the tables that Nemotron logs to W&B:
-`progress_table` and `stage_table` (the plan's asset has `plan_table`). If the declaration has `wandb`, all three are
-also logged to W&B. Requested and realized shares of each dataset are shown as a table and as a plot.
+The run is stored in `runs/<run_hash>/`, which `runs.py` builds. The asset's metadata contains two of the tables that
+Nemotron logs to W&B, `progress_table` and `stage_table`; the plan's asset has the third, `plan_table`. If the
+declaration has `wandb`, all three tables are also logged to W&B. The metadata also shows each dataset's requested and
+realized shares as a table and as a plot.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,33 +18,33 @@ from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.errors import ConfigError, TransferError
 from dataprep_assets.execution.jobs import Outcome
-from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.pool import choose_worker_count
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend_checks import OpenedRun, run_checks
+from dataprep_assets.pipelines.blend.blend_checks import OpenedRun, list_run_checks
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, WandbDeclaration
-from dataprep_assets.pipelines.blend.finished_shards import finished_shards
+from dataprep_assets.pipelines.blend.finished_shards import load_finished_shards
 from dataprep_assets.pipelines.blend.losses import find_unused_rows
-from dataprep_assets.pipelines.blend.output.share_plot import plot_shares, shown_rows
-from dataprep_assets.pipelines.blend.output.trainer_entry import trainer_lines
-from dataprep_assets.pipelines.blend.plan.blend_plan import plan_rows
+from dataprep_assets.pipelines.blend.output.share_plot import plot_shares, rename_columns
+from dataprep_assets.pipelines.blend.output.trainer_entry import format_trainer_lines
+from dataprep_assets.pipelines.blend.plan.blend_plan import build_plan_rows
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import BLEND_SNAPSHOT, BlendSnapshotFacts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
-from dataprep_assets.pipelines.blend.plan.planner import stage_identity
+from dataprep_assets.pipelines.blend.plan.planner import collect_stage_identity
 from dataprep_assets.pipelines.blend.runs import (
     RUNS,
     RunFacts,
     build_blend_run,
-    run_recipe,
-    run_version,
+    build_run_recipe,
+    get_run_version,
 )
-from dataprep_assets.pipelines.blend.stage_shards import SHARDS, stage_shards
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS, prepare_stage_shards
 
-# Logging of a finished blend's tables to Weights & Biases, if declared.
+# These functions log the tables of a finished blend to Weights & Biases, if the declaration has `wandb`.
 #
 # Only `log_tables` imports wandb, and only when it is called. The keys are the same as in Nemotron's `wandb_hook.py`
-# (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The W&B run is named after
-# the run hash, which its id contains. Logging the same run again therefore adds to the same W&B run. wandb's own data
+# (docs/formats/wandb-tables.md#keys): `<stage>/plan_table`, `progress_table`, `stage_table`. The run hash is the name
+# of the W&B run and part of its id, so logging the same blend run again adds to the same W&B run. wandb's own data
 # collection (console, machine, code, installed packages) is switched off.
 
 _LOGIN_SECONDS = 60
@@ -53,10 +54,10 @@ Rows = Sequence[Mapping[str, Any]]
 def log_tables(
     declaration: WandbDeclaration, *, dataset: str, stage: str, config: Mapping[str, Any], tables: Mapping[str, Rows]
 ) -> str:
-    """Log the tables and the configuration, whose `run_hash` names the run; return its URL, or its folder if offline.
+    """Log the tables and the configuration to W&B; return the W&B run's URL, or its folder if W&B is offline.
 
-    Raises ConfigError if the extra is not installed, TransferError if W&B cannot be reached or refuses the tables. The
-    blend run is already finished and stays valid.
+    `config["run_hash"]` is the name of the W&B run. Raises ConfigError if the extra `wandb` is not installed, and
+    TransferError if W&B cannot be reached or refuses the tables. After an error, the finished blend run stays valid.
     """
     try:
         import wandb
@@ -106,28 +107,28 @@ def log_tables(
 
 def _build_table(wandb: Any, rows: Rows) -> Any:
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    # a cell is a number, or an empty text if nothing was measured
+    # columns may mix types, because a cell is a number or, if nothing was measured, an empty string
     return wandb.Table(columns=columns, data=[[row.get(c) for c in columns] for row in rows], allow_mixed_types=True)
 
 
-def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
-    """Return the `progress_table`: per dataset, the shards fetched and built, and the tokens and sequences so far.
+def build_progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
+    """Return the rows of `progress_table`: each dataset's downloaded and built shards, and their tokens and sequences.
 
     `blend` is the declaration, `store` contains the artifacts, `plan` is the committed plan.
     """
     rows = []
     for unit in plan.units:
-        receipts = _current_receipts(blend, store, SHARDS[blend.stage].name, unit.partitions)
+        receipts = _load_receipts(blend, store, SHARDS[blend.stage].name, unit.partitions)
         is_done = len(receipts) == len(unit.partitions)
         rows.append(
             {
                 "dataset_name": unit.name,
                 "size": unit.size_bytes,
                 "total_shards": len(unit.partitions),
-                "downloaded": len(_current_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
+                "downloaded": len(_load_receipts(blend, store, BLEND_SNAPSHOT, unit.partitions)),
                 "processed": len(receipts),
                 "total_tokens": sum(r.ledger.tokens for r in receipts if r.ledger),
-                # a document or record is one sequence; a conversation may be several, which its shard counts
+                # a document or record is one sequence, but a conversation may be several, so use the shard's count
                 "total_sequences": sum(int(r.facts.get("sequences", r.ledger.documents)) for r in receipts if r.ledger),
                 "status": "completed" if is_done else "in_progress" if receipts else "pending",
             }
@@ -135,46 +136,46 @@ def progress_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     return rows
 
 
-def stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
-    """Return the `stage_table`: a row for each step of the pipeline, with its progress from the receipts in `store`.
+def build_stage_rows(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> list[dict[str, Any]]:
+    """Return the rows of `stage_table`: one per step of the pipeline, with its progress from the receipts in `store`.
 
-    `blend` is the declaration, `plan` the committed plan. `tasks` counts artifacts, `queue_in` artifacts that wait for
-    the step, and `queue_out` artifacts that wait for the next step. `rows` counts rows read. `bytes` is the size of the
-    artifacts or, for snapshots, of their source files. `worker_seconds` and `cpu_seconds` are empty for steps that do
-    not measure them. `first` and `last` are the times when the first and last artifact were finished.
+    `blend` is the declaration, and `plan` is the committed plan. `tasks` counts finished artifacts, `queue_in` those
+    that wait for the step, and `queue_out` those that wait for the next step. `rows` counts rows read. `bytes` is the
+    size of the artifacts or, for snapshots, of their source files. `worker_seconds` and `cpu_seconds` are empty for
+    steps that do not measure them. `first` and `last` are the times when the first and last artifact were finished.
     """
     total = len(plan.partitions)
 
-    def single(name: str, stage: str, partition: str | None = None) -> dict[str, Any]:
-        receipts = _current_receipts(blend, store, name, [partition])
+    def build_single_row(name: str, stage: str, partition: str | None = None) -> dict[str, Any]:
+        receipts = _load_receipts(blend, store, name, [partition])
         return _build_stage_row(stage, receipts, queue_in=1 - len(receipts))
 
-    snapshots = _current_receipts(blend, store, BLEND_SNAPSHOT, plan.partitions)
-    shards = _current_receipts(blend, store, SHARDS[blend.stage].name, plan.partitions)
+    snapshots = _load_receipts(blend, store, BLEND_SNAPSHOT, plan.partitions)
+    shards = _load_receipts(blend, store, SHARDS[blend.stage].name, plan.partitions)
     snapshot_row = _build_stage_row(
         BLEND_SNAPSHOT, snapshots, total - len(snapshots), max(0, len(snapshots) - len(shards))
     )
-    receipts = _build_stage_row(
-        SHARDS[blend.stage].name, shards, total - len(shards), actors=worker_count(blend.workers)
+    shard_row = _build_stage_row(
+        SHARDS[blend.stage].name, shards, total - len(shards), actors=choose_worker_count(blend.workers)
     )
     return [
-        single("blend_plan", "blend_plan"),
-        single("blend_preview", "blend_preview"),
+        build_single_row("blend_plan", "blend_plan"),
+        build_single_row("blend_preview", "blend_preview"),
         snapshot_row | {"bytes": sum(BlendSnapshotFacts.from_receipt(receipt).source_bytes for receipt in snapshots)},
-        *([single("engine_certificate", "engine_certificate")] if blend.stage != "rl" else []),
-        receipts,
-        single(RUNS, "blend", plan.run_hash),
+        *([build_single_row("engine_certificate", "engine_certificate")] if blend.stage != "rl" else []),
+        shard_row,
+        build_single_row(RUNS, "blend", plan.run_hash),
     ]
 
 
 def _build_stage_row(
     name: str, receipts: Sequence[Receipt], queue_in: int, queue_out: int = 0, actors: int = 1
 ) -> dict[str, Any]:
-    """Return the row of a pipeline step: its tasks, and the sums over their receipts."""
+    """Return the row of a pipeline step in `stage_table`, with sums over the receipts of its finished artifacts."""
     ledgers = [receipt.ledger for receipt in receipts if receipt.ledger]
     tokens = sum(ledger.tokens for ledger in ledgers)
     wall, cpu = (_sum_measured(receipts, measurement) for measurement in ("wall_seconds", "cpu_seconds"))
-    finished = sorted(str(receipt.measured["created"]) for receipt in receipts if "created" in receipt.measured)
+    finish_times = sorted(str(receipt.measured["created"]) for receipt in receipts if "created" in receipt.measured)
     return {
         "stage": name,
         "tasks": len(receipts),
@@ -187,18 +188,18 @@ def _build_stage_row(
         "worker_seconds": "" if wall is None else round(wall, 1),
         "cpu_seconds": "" if cpu is None else round(cpu, 1),
         "tokens_per_cpu_second": round(tokens / cpu, 1) if cpu else "",
-        "first": finished[0] if finished else "",
-        "last": finished[-1] if finished else "",
+        "first": finish_times[0] if finish_times else "",
+        "last": finish_times[-1] if finish_times else "",
     }
 
 
 def _sum_measured(receipts: Sequence[Receipt], name: str) -> float | None:
-    """Return the sum of a measurement over all receipts of a step; None unless every receipt has it."""
+    """Return the sum of the measurement `name` over a step's receipts; None if there are none, or one lacks it."""
     values = [receipt.measured[name] for receipt in receipts if name in receipt.measured]
     return sum(values) if values and len(values) == len(receipts) else None
 
 
-def _current_receipts(
+def _load_receipts(
     blend: BlendDeclaration, store: ArtifactStore, name: str, partitions: Sequence[str | None]
 ) -> list[Receipt]:
     receipts = store.receipts([blend.artifact(name, partition) for partition in partitions])
@@ -214,56 +215,58 @@ _READS = {
 }
 
 
-def blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec:
+def build_blend_spec(blend: BlendDeclaration, *, shards: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of the finished blend run.
 
     Args:
-        blend: The dataset.
-        shards: The shards to lay out.
+        blend: The declaration.
+        shards: Spec of the shards that the run consists of.
     """
     return ArtifactSpec(
         declaration=blend,
         name=BLEND,
-        version=run_version(blend),
+        version=get_run_version(blend),
         description=f"{_READS[blend.stage]}, built from the shards without copying data.",
         kinds={"json", "file"},
         inputs=(shards,),
-        artifact=partial(blend_run, blend),
+        artifact=partial(find_blend_run, blend),
         names_places=frozenset(),  # the files contain the paths at which the trainer finds the shards
         recipes=partial(_build_recipes, blend),
         build=partial(_build_run, blend),
         metadata=partial(_build_metadata, blend),
         losses=partial(_find_losses, blend),
-        check_groups=(WholeChecks(checks=run_checks(blend), open=partial(OpenedRun.open, blend)),),
+        check_groups=(WholeChecks(checks=list_run_checks(blend), open=partial(OpenedRun.open, blend)),),
     )
 
 
-def blend_run(blend: BlendDeclaration, store: ArtifactStore) -> Artifact:
+def find_blend_run(blend: BlendDeclaration, store: ArtifactStore) -> Artifact:
     """Return the blend run of the committed plan. Raises MissingArtifactError if there is no plan yet."""
     return blend.artifact(RUNS, load_blend_plan(blend, store).run_hash)
 
 
 def describe_run(receipt: Receipt) -> list[str]:
-    """Return the lines with the trainer's settings for a finished blend run."""
+    """Return the trainer's settings for a finished blend run, one per line."""
     facts = RunFacts.from_receipt(receipt)
-    return trainer_lines(facts.stage, facts.root, facts.used, [record.path for record in receipt.files])
+    return format_trainer_lines(facts.stage, facts.root, facts.used, [record.path for record in receipt.files])
 
 
 def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
     plan = load_blend_plan(blend, store)
-    yield run_recipe(blend, store, plan, finished_shards(blend, store, plan, stage_shards(blend, store, plan)))
+    yield build_run_recipe(
+        blend, store, plan, load_finished_shards(blend, store, plan, prepare_stage_shards(blend, store, plan))
+    )
 
 
 def _build_run(blend: BlendDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     store = request.store
     plan = load_blend_plan(blend, store)
-    receipt, reused = build_blend_run(blend, store, plan, stage_shards(blend, store, plan))
-    logged = {} if blend.wandb is None else {"wandb": Location(_log_tables(blend, store, plan))}
-    yield Outcome(partition="", receipt=receipt, reused=reused, metadata=logged)
+    receipt, reused = build_blend_run(blend, store, plan, prepare_stage_shards(blend, store, plan))
+    wandb_metadata = {} if blend.wandb is None else {"wandb": Location(_log_tables(blend, store, plan))}
+    yield Outcome(partition="", receipt=receipt, reused=reused, metadata=wandb_metadata)
 
 
 def _find_losses(blend: BlendDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
-    """Yield the shards that the sample leaves out, and the rows of shards that no split of the run uses."""
+    """Yield a loss per dataset for the shards that are not in the sample, and for rows of shards that no split uses."""
     plan, name = load_blend_plan(blend, store), SHARDS[blend.stage].name
     for unit in plan.units:
         left_out = len(unit.shards) - len(unit.chosen)
@@ -287,24 +290,24 @@ def _log_tables(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) 
         blend.wandb,
         dataset=blend.dataset,
         stage=blend.stage,
-        config={"run_hash": plan.run_hash, **stage_identity(blend)},
+        config={"run_hash": plan.run_hash, **collect_stage_identity(blend)},
         tables={
-            "progress_table": progress_rows(blend, store, plan),
-            "stage_table": stage_rows(blend, store, plan),
-            "plan_table": plan_rows(blend, plan),
+            "progress_table": build_progress_rows(blend, store, plan),
+            "stage_table": build_stage_rows(blend, store, plan),
+            "plan_table": build_plan_rows(blend, plan),
         },
     )
 
 
 def _build_metadata(blend: BlendDeclaration, store: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     plan, facts = load_blend_plan(blend, store), RunFacts.from_receipt(receipt)
-    rows = shown_rows([asdict(row) for row in facts.realised])
+    rows = rename_columns([asdict(row) for row in facts.realised])
     return {
         "run_hash": plan.run_hash,
         "shares_table": Table(rows),
         "requested_and_realized_shares": plot_shares(rows, "realized"),
-        "progress_table": Table(progress_rows(blend, store, plan)),
-        "stage_table": Table(stage_rows(blend, store, plan)),
+        "progress_table": Table(build_progress_rows(blend, store, plan)),
+        "stage_table": Table(build_stage_rows(blend, store, plan)),
         "empty_shards": len(facts.empty),
         "names_of_empty_shards": ", ".join(facts.empty) or "none",
         "how_to_train": Markdown("\n".join(f"- `{line}`" for line in describe_run(receipt))),

@@ -1,14 +1,14 @@
 """Checks of a finished blend run: its files, shards, splits and shares, and its current sources.
 
-The run is laid out again, without the shards' bytes, and compared with the stored one. This verifies that the entry
-files list every used shard exactly once, and nothing else.
+`blend_run_intact` lays the run out again, without copying the shards' bytes, and compares the result with the stored
+run. This verifies that the entry files list every used shard exactly once, and nothing else.
 
-The current sources are compared with the plan, because a weight is chosen for the data at planning time. If a source
-has grown or shrunk since, the same weight reads it less or more often, and its share of the rows changes. The blend run
-is still valid, but its owner may want to know.
+`blend_sources_unchanged` compares the current sources with the plan, because a weight is chosen for the data at
+planning time. If a source has grown or shrunk since, the same weight reads it less or more often, and its share of the
+rows changes. The blend run is still valid, so the check only warns.
 
-Splits without shared files may still share content, because sources may contain duplicates of each other. The
-check compares 64-bit hashes of the trainer's units: documents (`pretrain`), sequences (`sft`) or lines (`rl`).
+`splits_disjoint` also compares content, because splits without shared files may still contain duplicates of each other.
+It compares 64-bit hashes of documents (`pretrain`), sequences (`sft`), prompts (`pairs`) or lines (`rl`).
 
 Entry points: `CHECKS`, `OpenedRun`.
 """
@@ -42,18 +42,17 @@ from dataprep_assets.formats.preference_rows import read_preferences
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt, find_damage
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
-from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, ShardToBuild, finished_shards
-from dataprep_assets.pipelines.blend.pairs.lengths import build_length_rows
-from dataprep_assets.pipelines.blend.pairs.lengths import lengths_balanced as find_length_bias
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, ShardToBuild, load_finished_shards
+from dataprep_assets.pipelines.blend.pairs.lengths import build_length_rows, find_length_bias
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
 from dataprep_assets.pipelines.blend.plan.discovery import DiscoveredDataset, open_place
-from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, load_blend_plan, partition_key
+from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, format_partition_key, load_blend_plan
 from dataprep_assets.pipelines.blend.plan.planner import rediscover_dataset, restore_planned_dataset
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import read_shard_lines
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts, find_contradicted_claims
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, PackedSftFacts
-from dataprep_assets.pipelines.blend.stage_shards import stage_shards
-from dataprep_assets.planning.blend import measure_drift, record_shares, requested_shares, source_outlooks
+from dataprep_assets.pipelines.blend.stage_shards import prepare_stage_shards
+from dataprep_assets.planning.blend import compute_outlooks, compute_record_shares, measure_drift, normalize_weights
 from dataprep_assets.sources.readers.rows import count_rows
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts
 from dataprep_assets.table import format_share
@@ -61,7 +60,7 @@ from dataprep_assets.table import format_share
 
 @dataclass(frozen=True)
 class OpenedRun(OpenedArtifact):
-    """A run, opened for checks, with its plan and all its chosen shards."""
+    """A blend run that is opened for checks, with its plan and all chosen shards."""
 
     blend: BlendDeclaration
     plan: BlendPlan
@@ -69,44 +68,45 @@ class OpenedRun(OpenedArtifact):
 
     @classmethod
     def open(cls, blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str] = ()) -> Self:
-        """Open the run of the committed plan; raise MissingArtifactError if there is no plan or no snapshot."""
+        """Open the run of the committed plan. Raises MissingArtifactError if the plan or a snapshot is missing."""
         plan = load_blend_plan(blend, store)
-        return cls(blend.artifact(RUNS, plan.run_hash), store, blend, plan, stage_shards(blend, store, plan))
+        return cls(blend.artifact(RUNS, plan.run_hash), store, blend, plan, prepare_stage_shards(blend, store, plan))
 
     @cached_property
     def facts(self) -> RunFacts:
-        """The receipt's facts. Raises IntegrityError if one is missing."""
+        """Facts in the run's receipt. Raises IntegrityError if a fact is missing."""
         return RunFacts.from_receipt(self.receipt)
 
     @cached_property
     def finished(self) -> Sequence[FinishedShard]:
-        """The built shards. Raises MissingArtifactError if one is missing."""
-        return finished_shards(self.blend, self.store, self.plan, self.shards)
+        """Built shards, with their receipts. Raises MissingArtifactError if a shard is not built."""
+        return load_finished_shards(self.blend, self.store, self.plan, self.shards)
 
     @cached_property
     def receipts(self) -> Mapping[str, Receipt | None]:
-        """Partition → the receipt of each chosen shard; None if the shard is not built."""
+        """Receipt of each chosen shard, by partition; None for a shard that is not built."""
         partitions = [str(shard.artifact.partition) for shard in self.shards]
         return dict(zip(partitions, self.store.receipts([shard.artifact for shard in self.shards]), strict=True))
 
-    def shared_content(self) -> list[str]:
-        """Return a sentence for each pair of splits with shared content."""
+    def describe_shared_content(self) -> list[str]:
+        """Return a sentence about the amount of shared content for each pair of the run's splits that share content."""
         artifacts = {str(shard.artifact.partition): shard.artifact for shard in self.shards}
         splits = {
             split: [(self.store.local(artifacts[p]), self.store.require(artifacts[p])) for p in names]
             for split, names in self.facts.used.items()
         }
-        return shared_content(self.blend.stage, splits)
+        return describe_shared_content(self.blend.stage, splits)
 
 
 Hashes = NDArray[np.uint64]
 _NOUNS: Mapping[Stage, str] = {"pretrain": "document", "sft": "sequence", "pairs": "prompt", "rl": "record"}
 
 
-def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Receipt]]]) -> list[str]:
-    """Return a sentence for each pair of splits with shared content, with the amount.
+def describe_shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Receipt]]]) -> list[str]:
+    """Return a sentence about the amount of shared content for each pair of splits that share content.
 
-    `splits` has the directory and receipt of each shard that a split uses. A single split is not read.
+    `splits` contains the directory and receipt of every shard that a split uses. If only one split has shards, nothing
+    is read.
     """
     used_splits = {split: shards for split, shards in splits.items() if shards}
     if len(used_splits) < 2:
@@ -114,7 +114,7 @@ def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Recei
     # read the largest split last and never keep it in memory, because held-out splits are a small part of the data
     order = sorted(used_splits, key=lambda split: sum(receipt.total_bytes for _, receipt in used_splits[split]))
     hashes = {
-        split: _unique_hashes([_hash_contents(stage, *shard) for shard in used_splits[split]]) for split in order[:-1]
+        split: _merge_hashes([_hash_contents(stage, *shard) for shard in used_splits[split]]) for split in order[:-1]
     }
     sentences = []
     for index, split in enumerate(order):
@@ -122,15 +122,15 @@ def shared_content(stage: Stage, splits: Mapping[str, Sequence[tuple[Path, Recei
             blocks = (
                 [hashes[split]] if split in hashes else (_hash_contents(stage, *shard) for shard in used_splits[split])
             )
-            shared = _unique_hashes([block[np.isin(block, hashes[other_split])] for block in blocks]).size
-            if shared:
+            shared_count = _merge_hashes([block[np.isin(block, hashes[other_split])] for block in blocks]).size
+            if shared_count:
                 noun = _NOUNS[stage]
-                share = f"{format_share(shared / hashes[other_split].size)} of the split"
-                sentences.append(f"{count_of(shared, noun)} of {other_split} ({share}) are the same in {split}")
+                share = f"{format_share(shared_count / hashes[other_split].size)} of the split"
+                sentences.append(f"{count_of(shared_count, noun)} of {other_split} ({share}) are the same in {split}")
     return sentences
 
 
-def _unique_hashes(blocks: Sequence[Hashes]) -> Hashes:
+def _merge_hashes(blocks: Sequence[Hashes]) -> Hashes:
     return np.unique(np.concatenate([*blocks, np.zeros(0, np.uint64)]))
 
 
@@ -142,7 +142,7 @@ def _hash_contents(stage: Stage, directory: Path, receipt: Receipt) -> Hashes:
 
 
 def _read_prompts(directory: Path, receipt: Receipt) -> Iterator[Any]:
-    """Yield the ids of each prompt: two pairs with one question share it."""
+    """Yield the token ids of each pair's prompt, because pairs with equal prompts share content."""
     for rows in read_preferences(directory / PAIRS_FILE):
         yield from (np.ascontiguousarray(row.prompt_ids).data for row in rows)
 
@@ -163,27 +163,34 @@ def _read_sequences(directory: Path, receipt: Receipt) -> Iterator[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class _BlendSource:
-    """A dataset of the plan, and its current files; None if they could not be listed."""
+    """A planned dataset, and its current files, which are None if they could not be listed."""
 
     unit: PlannedUnit
-    now: DiscoveredDataset | None
+    current_files: DiscoveredDataset | None
 
     @property
     def bytes_now(self) -> int:
-        """Present size of its files in bytes."""
-        return self.unit.size_bytes if self.now is None else sum(entry.size_bytes for entry in self.now.entries)
+        """Current size of the dataset's files in bytes; the planned size if the files could not be listed."""
+        return (
+            self.unit.size_bytes
+            if self.current_files is None
+            else sum(entry.size_bytes for entry in self.current_files.entries)
+        )
 
     @property
     def changes(self) -> dict[str, int]:
-        """Numbers of added, removed and changed files."""
-        frozen, now = (
+        """Numbers of files that were added, removed or changed since the plan."""
+        planned_versions, current_versions = (
             {path: version for path, *version in _identify_files(dataset_files)}
-            for dataset_files in (restore_planned_dataset(self.unit), self.now)
+            for dataset_files in (restore_planned_dataset(self.unit), self.current_files)
         )
         return {
-            "added": len(now.keys() - frozen.keys()),
-            "removed": len(frozen.keys() - now.keys()),
-            "changed": sum(now[path] != frozen[path] for path in now.keys() & frozen.keys()),
+            "added": len(current_versions.keys() - planned_versions.keys()),
+            "removed": len(planned_versions.keys() - current_versions.keys()),
+            "changed": sum(
+                current_versions[path] != planned_versions[path]
+                for path in current_versions.keys() & planned_versions.keys()
+            ),
         }
 
 
@@ -192,15 +199,17 @@ def _identify_files(dataset: DiscoveredDataset | None) -> Sequence[Sequence[str 
 
 
 def blend_sources_unchanged(run: OpenedRun) -> Finding:
-    """Check that every dataset still has the files of the plan; warn of changed ones, with the consequences.
+    """Check that every dataset still has the files of the plan; warn about changed files and their effect on shares.
 
-    Tokens of a changed source are estimated from its bytes.
+    The current tokens of a changed source are estimated from its size in bytes.
     """
     blend, facts, plan = run.blend, run.facts, run.plan
     sources = list(_list_sources(blend, plan))
-    unlisted = [source for source in sources if source.now is None]
+    unlisted = [source for source in sources if source.current_files is None]
     rows = [
-        row for split in dict.fromkeys(u.home for u in plan.units) for row in _build_rows(blend, facts, split, sources)
+        row
+        for split in dict.fromkeys(u.home for u in plan.units)
+        for row in _build_source_rows(blend, facts, split, sources)
     ]
     note = "" if not unlisted else f" {len(unlisted)} could not be checked: {unlisted[0].unit.name}."
     return build_verdict(
@@ -219,56 +228,61 @@ def _list_sources(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[_BlendSo
     for unit in plan.units:
         is_mirrored = open_place(unit.dataset, blend.sources).access.mirrored
         if is_mirrored and not reachable:
-            yield _BlendSource(unit=unit, now=None)
+            yield _BlendSource(unit=unit, current_files=None)
             continue
         try:
-            now = rediscover_dataset(blend, unit)
+            current_files = rediscover_dataset(blend, unit)
         except TransferError:
             reachable = False  # wait for an unreachable hub only once, not for each dataset
-            yield _BlendSource(unit=unit, now=None)
+            yield _BlendSource(unit=unit, current_files=None)
             continue
         except SourceError:
             # a local folder without files is empty, but a hub or bucket that refuses to list files may still have them
-            now = None if is_mirrored else _clear_files(unit)
-        yield _BlendSource(unit=unit, now=now if now is not None or is_mirrored else _clear_files(unit))
+            current_files = None if is_mirrored else _build_empty_dataset(unit)
+        yield _BlendSource(
+            unit=unit,
+            current_files=current_files if current_files is not None or is_mirrored else _build_empty_dataset(unit),
+        )
 
 
-def _clear_files(unit: PlannedUnit) -> DiscoveredDataset:
+def _build_empty_dataset(unit: PlannedUnit) -> DiscoveredDataset:
     dataset_files = restore_planned_dataset(unit)
     return DiscoveredDataset(unit=dataset_files.unit, entries=(), commit=None)
 
 
-def _build_rows(blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]) -> Iterator[Row]:
-    """Yield a row for each dataset of a split, with its planned and its current amounts."""
+def _build_source_rows(
+    blend: BlendDeclaration, facts: RunFacts, split: str, sources: Sequence[_BlendSource]
+) -> Iterator[Row]:
+    """Yield a row for each dataset of a split, with its planned and current amounts, shares and epochs."""
     own_sources = [source for source in sources if source.unit.home == split]
     measure = "rows" if blend.stage == "rl" else "tokens"
     planned_amounts = {
         source.unit.name: sum(getattr(row, measure) for row in facts.realised if row.name == source.unit.name)
         for source in own_sources
     }
-    now = {
+    current_amounts = {
         source.unit.name: round(planned_amounts[source.unit.name] * source.bytes_now / source.unit.size_bytes)
         if source.unit.size_bytes
         else planned_amounts[source.unit.name]
         for source in own_sources
     }
-    weights = requested_shares({source.unit.name: source.unit.dataset.weight for source in own_sources})
+    weights = normalize_weights({source.unit.name: source.unit.dataset.weight for source in own_sources})
     # use the same budget for both, because a grown source would otherwise seem to be read as often as before
     budget = blend.train_tokens or sum(planned_amounts.values())
     epochs = [
-        {look.name: look.epochs for look in source_outlooks(weights, amounts, train_tokens=budget)}
-        for amounts in (planned_amounts, now)
+        {outlook.name: outlook.epochs for outlook in compute_outlooks(weights, amounts, train_tokens=budget)}
+        for amounts in (planned_amounts, current_amounts)
     ]
     for source in own_sources:
-        name, changes = source.unit.name, {} if source.now is None else source.changes
+        name, changes = source.unit.name, {} if source.current_files is None else source.changes
         yield {
             "dataset": name,
             "split": split,
             "requested_share": round(weights[name], 6),
             f"planned_{measure}": planned_amounts[name],
-            f"current_{measure}": now[name],
+            f"current_{measure}": current_amounts[name],
             "planned_share_of_data": _compute_share(planned_amounts, name),
-            "current_share_of_data": _compute_share(now, name),
+            "current_share_of_data": _compute_share(current_amounts, name),
             "planned_epochs": _replace_infinity(epochs[0][name]),
             "current_epochs": _replace_infinity(epochs[1][name]),
             "changed_files": sum(changes.values()),
@@ -282,17 +296,19 @@ def _compute_share(amounts: dict[str, int], name: str) -> float:
 
 
 def _replace_infinity(epochs: float) -> float:
-    return round(epochs, 4) if isfinite(epochs) else 0.0  # infinite if no data is left to read
+    return round(epochs, 4) if isfinite(epochs) else 0.0  # the epochs are infinite if no data is left to read
 
 
 def _describe_row(blend: BlendDeclaration, row: Row) -> str:
-    counts = {kind: row[f"files_{kind}"] for kind in ("added", "removed", "changed")}
+    counts = {kind: int(row[f"files_{kind}"]) for kind in ("added", "removed", "changed")}
     files = ", ".join(f"{count_of(count, 'file')} {kind}" for kind, count in counts.items() if count)
     measure = "records" if blend.stage == "rl" else "tokens"
-    planned_share, now = (format_share(float(row[key])) for key in ("planned_share_of_data", "current_share_of_data"))
+    planned_share, current_share = (
+        format_share(float(row[key])) for key in ("planned_share_of_data", "current_share_of_data")
+    )
     sentence = (
         f"{row['dataset']}: {files} since the plan. The dataset's share of the {measure} in {row['split']} was "
-        f"{planned_share} and is now about {now}"
+        f"{planned_share} and is now about {current_share}"
     )
     if blend.stage != "pretrain":
         return sentence
@@ -340,9 +356,9 @@ def shards_complete(run: OpenedRun) -> Finding:
 
 
 def rows_read_once(run: OpenedRun) -> Finding:
-    """Check that the shards of each file that is split by rows read as many rows as the file has now.
+    """Check that the shards of each file that is divided by rows read as many rows as their ranges now contain.
 
-    Files with a shard that the sample leaves out are not counted. Blank lines count as rows of the file.
+    Row ranges of shards that are not built, or that the sample leaves out, are skipped. Blank lines count as rows.
     """
     blend, plan, receipts = run.blend, run.plan, run.receipts
     defects: list[str] = []
@@ -353,10 +369,10 @@ def rows_read_once(run: OpenedRun) -> Finding:
         expected_rows: Counter[str] = Counter()
         totals: dict[str, int] = {}
         for shard in unit.shards:
-            key = partition_key(unit.name, shard.index)
+            key = format_partition_key(unit.name, shard.index)
             receipt = receipts.get(key)
-            # A range of a split file is the only part of its shard, so all rows of the ledger belong to it. A shard of
-            # several files, which `max_rows` may shorten, has a ledger that does not separate them.
+            # A range of a divided file is the only part of its shard, so all rows of the ledger belong to it. Skip
+            # shards with several parts, because their ledger does not count the rows of each part separately.
             for part in shard.parts if receipt is not None and len(shard.parts) == 1 else ():
                 if part.rows is None:
                     continue
@@ -390,7 +406,7 @@ def rows_read_once(run: OpenedRun) -> Finding:
 
 
 def blend_run_intact(run: OpenedRun) -> Finding:
-    """Check that the run has exactly its receipt's files and digests, belongs to this plan, and equals a new layout."""
+    """Check that the run's files match its receipt, belong to the current plan, and equal the files of a new layout."""
     directory, receipt, plan = run.directory, run.receipt, run.plan
     defects = [f"{run.name}: {defect}" for defect in find_damage(directory, receipt, "full")]
     defects += find_contradicted_claims(run.blend, run.store, plan, run.finished, directory, receipt)
@@ -416,18 +432,18 @@ def splits_disjoint(run: OpenedRun) -> Finding:
     Shared content is only a warning, because a source may contain duplicates.
     """
     used_shards, plan = run.facts.used, run.plan
-    split_by_content: dict[str, str] = {}
+    split_by_shard: dict[str, str] = {}
     rows: dict[str, list[tuple[str, str, int, int | None]]] = {}
     defects: list[str] = []
     for split, partitions in used_shards.items():
         for partition in partitions:
-            if split_by_content.setdefault(partition, split) != split:
-                defects.append(f"{partition} is in {split_by_content[partition]} and in {split}")
+            if split_by_shard.setdefault(partition, split) != split:
+                defects.append(f"{partition} is in {split_by_shard[partition]} and in {split}")
             for part in plan.find_shard(partition)[1].parts:
                 if not part.entry.size_bytes:  # empty files have equal digests, but no rows
                     continue
                 first_row, stop = (part.rows.first, part.rows.stop) if part.rows else (1, None)
-                # compare by content, because a copy with another path would put the same rows into another split
+                # compare by content, because a copy under a different path could put the same rows into another split
                 content = part.entry.sha256 or part.entry.etag or part.entry.path
                 for other_split, path, begin, end in rows.get(content, ()):
                     # a range excludes its `stop`; None is the end of the file, and no range begins after it
@@ -439,27 +455,27 @@ def splits_disjoint(run: OpenedRun) -> Finding:
                 rows.setdefault(content, []).append((split, part.entry.relpath, first_row, stop))
     warning = not defects
     return build_verdict(
-        defects or run.shared_content(),
-        f"{count_of(len(split_by_content), 'shard')} in {count_of(len(used_shards), 'split')}, without shared content.",
+        defects or run.describe_shared_content(),
+        f"{count_of(len(split_by_shard), 'shard')} in {count_of(len(used_shards), 'split')}, without shared content.",
         "Remove duplicates from the sources, or keep them in one split"
         if warning
         else "Give each split its own sources, or use `held_out`",
         warning=warning,
-        facts={"shards": len(split_by_content), "splits": len(used_shards)},
+        facts={"shards": len(split_by_shard), "splits": len(used_shards)},
     )
 
 
 def mixture_matches_weights(run: OpenedRun) -> Finding:
     """Check that realized shares are within the tolerance, and that epochs are within the limit.
 
-    `blend_run_intact` verifies that the table in the receipt belongs to the trainer's files.
+    `blend_run_intact` verifies that the table of shares in the receipt matches the trainer's files.
     """
     blend, table = run.blend, run.facts.realised
     defects: list[str] = []
     worst = 0.0
     for split in dict.fromkeys(row.split for row in table):
         rows = [row for row in table if row.split == split]
-        requested, realized = _requested_shares(run, split), {row.name: row.realised for row in rows}
+        requested, realized = _compute_requested_shares(run, split), {row.name: row.realised for row in rows}
         worst = max(worst, measure_drift(requested, realized))
         defects += [
             f"{split}: {name} should be {share:.4f} of the blend, but is {realized.get(name, 0.0):.4f}"
@@ -483,7 +499,7 @@ def mixture_matches_weights(run: OpenedRun) -> Finding:
     )
 
 
-def _requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
+def _compute_requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
     """Return the requested share of each dataset of a split, including datasets without data.
 
     RL shares are shares of the sources' records, each counted as often as the weights require. A shard whose records
@@ -493,16 +509,19 @@ def _requested_shares(run: OpenedRun, split: str) -> dict[str, float]:
     is_whole = run.blend.held_out is None
     weights = {u.name: u.dataset.weight for u in run.plan.units if u.home == split or not is_whole}
     if run.blend.stage != "rl":
-        return requested_shares(weights)
+        return normalize_weights(weights)
     used_partitions, records = set(run.facts.used[split]), dict.fromkeys(weights, 0)
     for shard in run.finished:
         if shard.unit.name in records and (is_whole or str(shard.artifact.partition) in used_partitions):
             records[shard.unit.name] += shard.ledger.rows_in
-    return record_shares(records, weights)
+    return compute_record_shares(records, weights)
 
 
 def lengths_balanced(run: OpenedRun) -> Finding:
-    """Check that neither answer is the longer one in nearly all pairs of a dataset; its table has the lengths."""
+    """Check that neither chosen nor rejected answers are longer in nearly all pairs of a dataset.
+
+    The finding's table has the lengths per dataset and split.
+    """
     files: dict[tuple[str, str], list[Path]] = {}
     for split, partitions in run.facts.used.items():
         for partition in partitions:
@@ -561,8 +580,8 @@ _LENGTHS_BALANCED = Check(
 )
 
 
-def run_checks(blend: BlendDeclaration) -> tuple[Check[OpenedRun], ...]:
-    """Return the checks of a blend's run: `CHECKS`, and for pairs the lengths of their answers."""
+def list_run_checks(blend: BlendDeclaration) -> tuple[Check[OpenedRun], ...]:
+    """Return the checks of a blend's run: `CHECKS` and, for pairs, the check of their answers' lengths."""
     if blend.stage != "pairs":
         return CHECKS
     return (*CHECKS, replace(_LENGTHS_BALANCED, limit=blend.pairs_options.max_chosen_longer))

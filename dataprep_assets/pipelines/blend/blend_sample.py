@@ -1,4 +1,4 @@
-"""Sample of a blend's documents for the certification of its engine."""
+"""Sample of a blend's documents, on which its tokenizer engine is certified."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -8,16 +8,16 @@ from typing import Any
 from dataprep_assets.fields import value_at
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.discovery import open_place, present_part
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields, read_fields, reads_json
+from dataprep_assets.pipelines.blend.plan.discovery import open_place, open_source_part
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields, list_read_fields, reads_json
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, load_blend_plan
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, read_first_texts
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference, read_conversation, read_preference
 
 
-def blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
-    """Return the engine to certify on documents of each dataset. Raises ConfigError without a tokenizer."""
+def build_blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
+    """Return the engine, to be certified on documents of each dataset. Raises ConfigError if there is no tokenizer."""
     options = blend.pretrain_options
     return CertifiedEngine(
         dataset=blend,
@@ -35,17 +35,17 @@ def _draw_sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
         kind="blend_certificate",
         parts=[list(hashes.values())],
         sources=hashes,
-        texts=lambda: blend_sample(blend, plan),
+        texts=lambda: read_blend_sample(blend, plan),
     )
 
 
-def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
-    """Yield the first texts of each dataset's smallest file, with long texts truncated.
+def read_blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
+    """Yield the first texts of each dataset's smallest file; long texts are truncated.
 
-    Mirrored files are downloaded first. Bad records are skipped, because building the shards rejects them.
+    Mirrored files are downloaded first. Bad records are skipped, because the build of the shards rejects them.
     """
     for unit in plan.units:
-        # use the smallest file, because it may need a download; empty files and files of unknown size come last
+        # use the smallest file, because the file may need a download; empty files and files of unknown size come last
         entry = min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))
         access = open_place(unit.dataset, blend.sources).access
         access.fetch([entry])
@@ -53,18 +53,18 @@ def blend_sample(blend: BlendDeclaration, plan: BlendPlan) -> Iterator[str]:
 
 
 def _read_texts(blend: BlendDeclaration, unit: PlannedUnit, entry: ManifestEntry, path: Path) -> Iterator[str]:
-    part = present_part(blend, unit.dataset, entry, path)
-    for block in part.read_rows(read_fields(blend, unit.dataset), as_json=reads_json(blend)):
+    part = open_source_part(blend, unit.dataset, entry, path)
+    for block in part.read_rows(list_read_fields(blend, unit.dataset), as_json=reads_json(blend)):
         for row in block.rows:
-            yield from row_texts(blend, unit, row)
+            yield from find_row_texts(blend, unit, row)
 
 
-def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
-    """Yield the tokenized texts of a `row` of the dataset `unit`: its text, or the texts of its messages."""
+def find_row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -> Iterator[str]:
+    """Yield the texts in a `row` of the dataset `unit` that a build tokenizes: a document, or texts of messages."""
     if blend.stage == "pretrain":
         yield from _find_strings(value_at(row, unit.dataset.text_field))
         return
-    fields, choices = conversation_fields(blend.chat_options, unit.dataset), blend.chat_options.choices
+    fields, choices = get_conversation_fields(blend.chat_options, unit.dataset), blend.chat_options.choices
     if blend.stage == "pairs":
         preference = read_preference(row, fields, choices)
         if isinstance(preference, Preference):
@@ -76,7 +76,7 @@ def row_texts(blend: BlendDeclaration, unit: PlannedUnit, row: dict[str, Any]) -
             yield from _find_strings(row)
         return
     conversation = read_conversation(row, fields, choices)
-    # include refused rows, because a preview estimates their share
+    # include rows that cannot be read as conversations, because the preview estimates their share
     yield from _find_strings(conversation.messages if isinstance(conversation, Conversation) else row)
 
 

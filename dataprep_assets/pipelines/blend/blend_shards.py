@@ -21,7 +21,7 @@ S = TypeVar("S", bound=ShardToBuild)
 S_contra = TypeVar("S_contra", contravariant=True)
 
 
-class Build(Protocol[S_contra]):
+class ShardBuilder(Protocol[S_contra]):
     """Function that builds out-of-date shards and yields each outcome as soon as it is known."""
 
     def __call__(
@@ -38,27 +38,27 @@ class Build(Protocol[S_contra]):
 
 @dataclass(frozen=True, kw_only=True)
 class BlendShards(Generic[S]):
-    """Artifact that contains the shards of a stage.
+    """Description of the artifact that contains the shards of a stage.
 
     Attributes:
         name: Last part of the asset's key, and the artifact's name.
         description: The asset's description in the UI.
-        kinds: Dagster's kinds, shown as badges.
+        kinds: Dagster's kinds of the asset, which the UI shows as badges.
         shards: Returns the shards of a plan with the given partition keys; raises MissingArtifactError if an input is
             missing.
         build: Builds the shards.
         checks: The checks of one shard.
-        open: Opens a shard for its checks; a function of a module.
+        open: Opens a shard for its checks. It must be a module-level function.
         metadata: Metadata of a finished shard for the UI, in addition to counts and location.
-        version, rows: As in `ArtifactSpec`.
-        columns: As in `ArtifactSpec`, from the declaration.
+        version, rows: The same as in `ArtifactSpec`.
+        columns: Returns the columns for `ArtifactSpec`, given the declaration.
     """
 
     name: str
     description: str
     kinds: frozenset[str] | set[str]
     shards: Callable[[BlendDeclaration, ArtifactStore, BlendPlan, Iterable[str]], Sequence[S]]
-    build: Build[S]
+    build: ShardBuilder[S]
     checks: tuple[Check[Any], ...]
     open: Callable[[S], Any]
     version: int

@@ -1,6 +1,6 @@
 """Tracer of a blend, with one kind for each stage.
 
-Entry point: `blend_tracer`.
+Entry point: `build_blend_tracer`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,33 +16,33 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
 from dataprep_assets.pipelines.blend.pairs.pairs_tracer import PairsTracer
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.rl.record_tracer import RecordTracer
-from dataprep_assets.pipelines.blend.row_ids import blend_ids
+from dataprep_assets.pipelines.blend.row_ids import load_blend_ids
 from dataprep_assets.pipelines.blend.sft.chat_tracer import ChatTracer
 from dataprep_assets.pipelines.blend.shard_tracer import ShardTracer
 from dataprep_assets.sources.readers.records import RecordFields
-from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
+from dataprep_assets.stream.stream_tracer import StreamTracer, list_traced_shards
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
 SHARD_TRACERS: Mapping[str, type[ShardTracer[Any, Any]]] = {"sft": ChatTracer, "pairs": PairsTracer, "rl": RecordTracer}
-"""Stage → tracer of its shards; the shards of other stages are streams of tokens."""
+"""Stage → tracer of its shards. The shards of `pretrain`, which is not listed, are streams of tokens."""
 
 
-def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> Tracer:
+def build_blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> Tracer:
     """Return the tracer of a blend, which treats the blend's datasets as splits.
 
     Args:
-        blend: The blend.
-        store: The store of its artifacts, with all its shards.
-        specs: Its artifacts.
+        blend: The declaration.
+        store: The store of the blend's artifacts, in which all shards are built.
+        specs: The specs of the blend's artifacts.
     """
     plan = load_blend_plan(blend, store)
     if blend.stage in SHARD_TRACERS:
         return SHARD_TRACERS[blend.stage](blend, store, {unit.name: unit.partitions for unit in plan.units})
     splits = {
-        unit.name: traced_shards(store, [blend.artifact(INDEXED_BINS, key) for key in unit.partitions])
+        unit.name: list_traced_shards(store, [blend.artifact(INDEXED_BINS, key) for key in unit.partitions])
         for unit in plan.units
     }
     bundle = partial(load_declared_tokenizer, blend.required_tokenizer)
@@ -52,14 +52,14 @@ def blend_tracer(blend: BlendDeclaration, store: ArtifactStore, specs: Sequence[
         specs,
         splits,
         bundle=bundle,
-        ids=lambda: blend_ids(blend),
-        refusal=partial(_refusal_reason, blend, store),
+        ids=lambda: load_blend_ids(blend),
+        refusal=partial(_find_refusal_reason, blend, store),
     )
 
 
-def _refusal_reason(blend: BlendDeclaration, store: ArtifactStore, file: str, row: int) -> str | None:
-    """Return why a row of a source file is not a document, in words; None if the reason cannot be read."""
-    plan, ids = load_blend_plan(blend, store), blend_ids(blend)
+def _find_refusal_reason(blend: BlendDeclaration, store: ArtifactStore, file: str, row: int) -> str | None:
+    """Return the reason why a row of a source file is not a document, in words; None if the reason cannot be found."""
+    plan, ids = load_blend_plan(blend, store), load_blend_ids(blend)
     try:
         selection = Selection(
             ids=ids,
@@ -68,9 +68,9 @@ def _refusal_reason(blend: BlendDeclaration, store: ArtifactStore, file: str, ro
         )
         for partition in plan.partitions:
             fields = RecordFields(plan.find_shard(partition)[0].dataset.text_field, ids.id_field if ids else None)
-            for part in shard_parts(blend, store, plan, partition):
-                # a file may be in several shards by ranges of its rows
-                is_inside = part.rows is None or part.rows.rows_within(row, 1) == slice(0, 1)
+            for part in load_shard_parts(blend, store, plan, partition):
+                # skip shards with other row ranges of the same file
+                is_inside = part.rows is None or part.rows.select_rows(row, 1) == slice(0, 1)
                 if part.label == file and is_inside and (block := part.record_at(row, fields)) is not None:
                     return selection.explain_refusal(block)
     except (DataprepError, OSError):

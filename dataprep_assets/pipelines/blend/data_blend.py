@@ -1,8 +1,8 @@
 """The blend itself: datasets and weights, inline in YAML or in a separate JSON file.
 
-`DataBlend` is the JSON of Nemotron's `data_prep` (`blend.py`). It rejects mistakes that Nemotron accepts: unknown keys,
-duplicate keys or datasets, negative or non-numeric weights, empty lists, both modes together. Keys that begin with `_`
-are the author's notes: they are kept and shown, and have no effect.
+`DataBlend` has the JSON format of Nemotron's `data_prep` (`blend.py`). It rejects mistakes that Nemotron accepts:
+unknown keys, duplicate keys or datasets, negative or non-numeric weights, empty lists, and `datasets` together with
+lists per split. Keys that begin with `_` are the author's notes: they are kept and shown, and have no effect.
 """
 
 import json
@@ -28,11 +28,11 @@ _MARK = "_"
 """First character of keys that are notes, not settings."""
 _MAX_BYTES = 8 << 20
 _MAX_DATASETS = 10_000
-"""Limits of a blend file; the maximum number of datasets takes about a quarter of the bytes."""
+"""Limits of a blend file. A file with the maximum number of datasets has about a quarter of the maximum bytes."""
 
 
 def format_notes(notes: Mapping[str, Any]) -> list[str]:
-    """Return notes as lines of text; values other than strings are shown as JSON."""
+    """Return a line of text for each note; values other than strings are formatted as JSON."""
     return [
         f"{key.lstrip(_MARK)}: {note if isinstance(note, str) else json.dumps(note, ensure_ascii=False)}"
         for key, note in notes.items()
@@ -113,8 +113,8 @@ class BlendDataset(ReadingDeclaration, _AnnotatedPart, Attribution):
 
     @field_validator("path")
     @classmethod
-    def _is_possible(cls, path: str) -> str:
-        # validate the model here, because its errors have the key and the line
+    def _validate_path(cls, path: str) -> str:
+        # expand the path here, because errors of a validator have the key and the line
         try:
             expand_path(path)
         except ConfigError as error:
@@ -123,17 +123,17 @@ class BlendDataset(ReadingDeclaration, _AnnotatedPart, Attribution):
 
     @property
     def unattributed(self) -> Self:
-        """A copy without keys that change no bytes, so that datasets that read the same data compare equal."""
+        """A copy without descriptive keys, so that datasets that read the same data compare equal."""
         return self.model_copy(update={**dict.fromkeys(DESCRIPTIVE_FIELDS), "notes": {}})
 
 
 DESCRIPTIVE_FIELDS = ATTRIBUTION | {"category", "notes"}
-"""Keys of a dataset that change no bytes, so plans and keys do not contain them."""
+"""Keys of a dataset that do not change the output. Plans and artifact keys therefore do not contain them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """A dataset of a blend, and its split. In per-split mode, `name` also has the split: `code__valid`."""
+    """A dataset of a blend, and its split. If the blend has lists per split, `name` includes it: `code__valid`."""
 
     name: str
     dataset: BlendDataset
@@ -141,7 +141,7 @@ class Unit:
 
     @property
     def home(self) -> str:
-        """The split that its shards belong to, unless shards are held out."""
+        """The split to which the dataset's shards belong, unless shards are held out."""
         return self.split or "train"
 
 
@@ -184,7 +184,7 @@ class DataBlend(_AnnotatedPart):
         Raises ConfigError for an invalid file.
         """
         try:
-            # check the size first, because a data file named by mistake would be parsed into memory
+            # check the size first, because a data file that is given by mistake would be parsed into memory
             if (size := path.stat().st_size) > _MAX_BYTES:
                 raise ConfigError(
                     f"blend: {path}: not a blend file: has {count_of(size, 'byte')}, but at most {_MAX_BYTES:,} are "
@@ -205,7 +205,7 @@ class DataBlend(_AnnotatedPart):
         longest = (
             max((len(v) for v in value.values() if isinstance(v, list)), default=0) if isinstance(value, dict) else 0
         )
-        if longest > _MAX_DATASETS:  # limited, because every invalid dataset would be reported
+        if longest > _MAX_DATASETS:  # limit the number, because every invalid dataset is reported
             raise ConfigError(
                 f"blend: {path}: not a blend file: lists {longest:,} datasets, but at most {_MAX_DATASETS:,} are "
                 "allowed. Divide the blend"
@@ -216,11 +216,11 @@ class DataBlend(_AnnotatedPart):
             raise build_mistakes_error(describe_mistakes(error, cls, wrap_json(path, text, value))) from error
 
     @property
-    def per_split(self) -> bool:
+    def has_split_lists(self) -> bool:
         """Whether the blend lists its splits explicitly."""
         return self.datasets is None
 
-    def units(self) -> list[Unit]:
+    def list_units(self) -> list[Unit]:
         """Return the datasets with a positive weight in declared order, each with its split."""
         if self.datasets is not None:
             units = [Unit(name=d.name, dataset=d, split=None) for d in self.datasets]

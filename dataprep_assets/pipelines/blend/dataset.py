@@ -1,4 +1,4 @@
-"""Dataset class of blends for pretraining, SFT, pairs or RL: their artifacts and messages."""
+"""Dataset class of blends for pretraining, SFT, pairs or RL: its artifacts, data card, cost estimate and summary."""
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, partial
@@ -23,26 +23,26 @@ from dataprep_assets.engine.trace.trace import Tracer
 from dataprep_assets.engine.yaml.mistakes import Keys
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, count_of
-from dataprep_assets.execution.pool import worker_count
+from dataprep_assets.execution.pool import choose_worker_count
 from dataprep_assets.formats import packed_rows, preference_rows
 from dataprep_assets.formats.croissant import ParquetColumn
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Ledger, Receipt
-from dataprep_assets.pipelines.blend.blend import BLEND, blend_run, blend_spec, describe_run
-from dataprep_assets.pipelines.blend.blend_sample import blend_engine
-from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
+from dataprep_assets.pipelines.blend.blend import BLEND, build_blend_spec, describe_run, find_blend_run
+from dataprep_assets.pipelines.blend.blend_sample import build_blend_engine
+from dataprep_assets.pipelines.blend.blend_tracer import build_blend_tracer
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS
 from dataprep_assets.pipelines.blend.pairs.pairs import PAIRS, describe_pairs
-from dataprep_assets.pipelines.blend.plan.blend_plan import blend_plan_spec
-from dataprep_assets.pipelines.blend.plan.blend_preview import blend_preview_spec
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import blend_snapshot_spec
+from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan_spec
+from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview_spec
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snapshot_spec
 from dataprep_assets.pipelines.blend.plan.discovery import open_place
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, has_blend_plan, load_blend_plan
-from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets.pipelines.blend.retract import retract_rows
-from dataprep_assets.pipelines.blend.rl_manifest import rl_manifest_spec
+from dataprep_assets.pipelines.blend.rl_manifest import build_rl_manifest_spec
 from dataprep_assets.pipelines.blend.runs import RUNS, RunFacts
 from dataprep_assets.pipelines.blend.sft.packed_sft import (
     PACKED_SFT,
@@ -51,23 +51,27 @@ from dataprep_assets.pipelines.blend.sft.packed_sft import (
     describe_turns,
 )
 from dataprep_assets.pipelines.blend.sft.row_remarks import describe_rows
-from dataprep_assets.pipelines.blend.stage_shards import SHARDS, blend_shards_spec
+from dataprep_assets.pipelines.blend.stage_shards import SHARDS, build_blend_shards_spec
 from dataprep_assets.pipelines.blend.stage_views import load_declared_views
-from dataprep_assets.pipelines.blend.stream import blend_dtype, blend_separator
-from dataprep_assets.pipelines.blend.view import view_lines, view_spec
+from dataprep_assets.pipelines.blend.stream import choose_dtype, find_separator
+from dataprep_assets.pipelines.blend.view import build_view_spec, list_view_lines
 from dataprep_assets.planning.cost import Machine, Products, SplitSizes, measure_density
-from dataprep_assets.stream.engine_certificate import describe_engine, describe_engine_line, engine_certificate_spec
+from dataprep_assets.stream.engine_certificate import (
+    build_engine_certificate_spec,
+    describe_engine,
+    describe_engine_line,
+)
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals, load_declared_tokenizer
 from dataprep_assets.table import align_rows, format_share
 
 
-def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
+def estimate_blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
     """Estimate the cost of a pretraining blend.
 
     Args:
-        blend: The dataset.
-        store: Store of its artifacts.
-        machine: The machine that builds it.
+        blend: The declaration.
+        store: The store of the blend's artifacts.
+        machine: The machine that builds the blend.
 
     Raises ConfigError if the blend has no plan yet.
     """
@@ -82,14 +86,14 @@ def blend_cost(blend: BlendDeclaration, store: ArtifactStore, machine: Machine) 
         machine,
         store,
         artifacts=[blend.artifact(INDEXED_BINS, partition) for partition in plan.partitions],
-        bytes_per_token=token_dtype(blend_dtype(blend)).itemsize,
+        bytes_per_token=token_dtype(choose_dtype(blend)).itemsize,
         products=Products(copies=int(local), uploads=int(not local), joined=False),
         density=measure_density(entry for unit in plan.units for entry in unit.entries),
     )
 
 
 def _measure_reading(blend: BlendDeclaration, unit: PlannedUnit) -> SplitSizes:
-    """Return the sizes of one dataset's files and shards."""
+    """Return the sizes in bytes of a dataset's planned files and of its chosen shards."""
     shards = [unit.shards[index] for index in unit.chosen]
     files = {part.entry.relpath: part.entry.size_bytes for shard in shards for part in shard.parts}
     return SplitSizes(
@@ -100,13 +104,13 @@ def _measure_reading(blend: BlendDeclaration, unit: PlannedUnit) -> SplitSizes:
     )
 
 
-STREAMED_RUNS = 64
+MAX_STREAMED_RUNS = 64
 """Maximum number of runs of a streaming blend, because each run reads the state of every shard."""
 
 
-def streamed_shards(blend: BlendDeclaration, total: int) -> int:
+def count_shards_per_run(blend: BlendDeclaration, total: int) -> int:
     """Return the number of shards per run of a streaming blend with `total` shards, enough to keep the workers busy."""
-    return max(4 * worker_count(blend.workers), -(-total // STREAMED_RUNS))
+    return max(4 * choose_worker_count(blend.workers), -(-total // MAX_STREAMED_RUNS))
 
 
 def group_into_runs(blend: BlendDeclaration, plan: BlendPlan, at_once: int) -> list[list[str]]:
@@ -143,8 +147,8 @@ _ABOUT = {
 }
 
 
-def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """Return the data card of a blend, for the blend run that its trainer reads."""
+def build_blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+    """Return the spec of a blend's data card, which describes the blend run that the trainer reads."""
     (run,) = (spec for spec in specs if spec.name == BLEND)
     is_padded = blend.stage == "sft" and blend.sft_options.pad_to_multiple > 1
     return build_data_card_spec(
@@ -154,7 +158,7 @@ def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> Artifa
             products=(run, *(spec for spec in specs if spec.name in blend.views)),
             counted=(run,),
             sources=partial(_list_sources, blend),
-            tokenizer=partial(_find_tokenizer, blend),
+            tokenizer=partial(_describe_tokenizer, blend),
             splits=lambda receipts: _count_splits(receipts[run][0]),
             records=lambda receipts: _describe_records(receipts[run][0], is_padded),
         )
@@ -162,7 +166,7 @@ def blend_card(blend: BlendDeclaration, specs: Sequence[ArtifactSpec]) -> Artifa
 
 
 def _list_sources(blend: BlendDeclaration, store: ArtifactStore, _: Receipts) -> list[CardSource]:
-    datasets = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
+    datasets = {unit.dataset.name: unit.dataset for unit in blend.load_data_blend().list_units()}
     return [
         add_attribution(_describe_source(unit), datasets[unit.dataset.name])
         for unit in load_blend_plan(blend, store).units
@@ -181,11 +185,11 @@ def _describe_source(unit: PlannedUnit) -> CardSource:
     )
 
 
-def _find_tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | None:
+def _describe_tokenizer(blend: BlendDeclaration, receipts: Receipts) -> CardTokenizer | None:
     if blend.tokenizer is None:
         return None
     bundle = load_declared_tokenizer(blend.tokenizer)
-    separator = blend_separator(blend, bundle) if blend.stage == "pretrain" else None
+    separator = find_separator(blend, bundle) if blend.stage == "pretrain" else None
     return CardTokenizer(
         name=bundle.name,
         sha256=bundle.digest,
@@ -219,7 +223,7 @@ def _describe_records(run: Receipt, is_padded: bool) -> list[CardRecords]:
     facts = RunFacts.from_receipt(run)
     if facts.stage not in ("sft", "pairs"):
         return []
-    names = packed_rows.column_types(is_padded) if facts.stage == "sft" else preference_rows.COLUMN_TYPES
+    names = packed_rows.list_column_types(is_padded) if facts.stage == "sft" else preference_rows.COLUMN_TYPES
     columns = tuple(ParquetColumn(name=name, about=_ABOUT[name]) for name in names)
     return [
         CardRecords(artifact=f"{RUNS}/{facts.run_hash}", split=split, prefix=f"splits/{split}/", columns=columns)
@@ -236,9 +240,9 @@ class Blend(Dataset):
     declaration: BlendDeclaration
 
     @classmethod
-    def own_templates(cls, attributes: Any) -> Collection[Keys]:
-        # a chat template is itself Jinja, but a template's path may also contain Jinja: `{{ env.TEMPLATES
-        # }}/chat.jinja`
+    def list_own_templates(cls, attributes: Any) -> Collection[Keys]:
+        # an inline chat template is itself Jinja, but a path may also contain Jinja, which Dagster must expand:
+        # `{{ env.TEMPLATES }}/chat.jinja`
         match attributes:
             case {"sft": {"chat_template": str(template)}} if "{%" in template or "messages" in template:
                 return {("sft", "chat_template")}
@@ -248,16 +252,16 @@ class Blend(Dataset):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = blend_specs(self.declaration)
-        return [*specs, blend_card(self.declaration, specs)]
+        specs = build_blend_specs(self.declaration)
+        return [*specs, build_blend_card(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
-        return blend_run(self.declaration, store)
+        return find_blend_run(self.declaration, store)
 
     def remarks(self) -> Iterator[Remark]:
-        return blend_remarks(self.declaration)
+        return find_blend_remarks(self.declaration)
 
-    def boundary_line(self) -> str:
+    def describe_boundaries(self) -> str:
         blend, options = self.declaration, self.declaration.pretrain_options
         if blend.stage != "pretrain" or blend.tokenizer is None:
             return ""
@@ -271,10 +275,10 @@ class Blend(Dataset):
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
         if self.declaration.stage != "pretrain":
             return super().cost(store, machine)
-        return blend_cost(self.declaration, store, machine)
+        return estimate_blend_cost(self.declaration, store, machine)
 
     def tracer(self, store: ArtifactStore) -> Tracer:
-        return blend_tracer(self.declaration, store, self.specs)
+        return build_blend_tracer(self.declaration, store, self.specs)
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> RetractionResult:
         return retract_rows(self.declaration, store, ids, strict=strict)
@@ -282,7 +286,7 @@ class Blend(Dataset):
     def summary(self, store: ArtifactStore) -> list[str]:
         blend = self.declaration
         plan = load_blend_plan(blend, store)
-        receipt = store.require(blend_run(blend, store))
+        receipt = store.require(find_blend_run(blend, store))
         facts = RunFacts.from_receipt(receipt)
         header = ("dataset", "split", "shards", "rows", "tokens", "requested", "realized")
         rows = [
@@ -295,7 +299,7 @@ class Blend(Dataset):
         lines = list(align_rows([header, *rows], right=range(2, len(header))))
         name, empty = SHARDS[blend.stage].name, len(facts.empty)
         shards = f"{count_of(len(plan.partitions), 'shard')} in {name}, {empty:,} empty"
-        receipts = self._shard_receipts(store)
+        receipts = self._load_shard_receipts(store)
         lines += [describe_contents(receipts)] if blend.stage == "sft" else []
         lines += [describe_pairs(receipts)] if blend.stage == "pairs" else []
         lines.append(shards + f"; run {plan.run_hash}")
@@ -311,46 +315,47 @@ class Blend(Dataset):
             )
         return lines
 
-    def total_lines(self, store: ArtifactStore) -> list[str]:
-        return [describe_contents(self._shard_receipts(store))] if self.declaration.stage == "sft" else []
+    def describe_totals(self, store: ArtifactStore) -> list[str]:
+        return [describe_contents(self._load_shard_receipts(store))] if self.declaration.stage == "sft" else []
 
-    def _shard_receipts(self, store: ArtifactStore) -> list[Receipt]:
+    def _load_shard_receipts(self, store: ArtifactStore) -> list[Receipt]:
         blend = self.declaration
         partitions = load_blend_plan(blend, store).partitions
         finished = store.receipts([blend.artifact(SHARDS[blend.stage].name, partition) for partition in partitions])
         return [receipt for receipt in finished if receipt is not None]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         blend = self.declaration
-        lines = describe_run(store.require(blend_run(blend, store)))
+        lines = describe_run(store.require(find_blend_run(blend, store)))
         if blend.stage == "sft" and blend.sft_options.pad_to_multiple > 1:
             lines.append(f"pad_seq_to_mult={blend.sft_options.pad_to_multiple}")
-        return [*lines, *view_lines(blend, store, load_declared_views(blend))]
+        return [*lines, *list_view_lines(blend, store, load_declared_views(blend))]
 
 
-def blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
-    """Return the artifacts of a blend, inputs first.
+def build_blend_specs(blend: BlendDeclaration) -> list[ArtifactSpec]:
+    """Return the specs of a blend's artifacts, inputs first.
 
-    These are plan, preview, snapshots and certificate, shards, run, and the RL manifest, and the views.
+    The artifacts are the plan, the preview, the engine certificate (not for RL), the snapshots, the shards, the run,
+    the manifest (only for RL), and the views.
     """
     partitions = Partitions(
         dynamic=f"{blend.dataset}_shards",
         keys=lambda store: load_blend_plan(blend, store).partitions,
         ranges=partial(_cut_ranges, blend),
     )
-    plan = blend_plan_spec(blend, plans=partitions)
-    preview = blend_preview_spec(blend, plan=plan)
-    snapshot = blend_snapshot_spec(blend, partitions=partitions, preview=preview)
+    plan = build_blend_plan_spec(blend, plans=partitions)
+    preview = build_blend_preview_spec(blend, plan=plan)
+    snapshot = build_blend_snapshot_spec(blend, partitions=partitions, preview=preview)
     certificates = []
     if blend.stage != "rl":  # RL records are not tokenized
-        certificates = [engine_certificate_spec(blend_engine(blend), inputs=(preview,))]
-    shards = blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
-    run = blend_spec(blend, shards=shards)
-    manifests = [rl_manifest_spec(blend, run=run)] if blend.stage == "rl" else []
-    views = [view_spec(blend, view, run=run) for view in load_declared_views(blend)]
+        certificates = [build_engine_certificate_spec(build_blend_engine(blend), inputs=(preview,))]
+    shards = build_blend_shards_spec(blend, partitions=partitions, inputs=(snapshot, *certificates))
+    run = build_blend_spec(blend, shards=shards)
+    manifests = [build_rl_manifest_spec(blend, run=run)] if blend.stage == "rl" else []
+    views = [build_view_spec(blend, view, run=run) for view in load_declared_views(blend)]
     return [plan, preview, *certificates, snapshot, shards, run, *manifests, *views]
 
 
 def _cut_ranges(blend: BlendDeclaration, store: ArtifactStore) -> Sequence[Sequence[str]]:
     plan = load_blend_plan(blend, store)
-    return group_into_runs(blend, plan, streamed_shards(blend, len(plan.partitions)))
+    return group_into_runs(blend, plan, count_shards_per_run(blend, len(plan.partitions)))

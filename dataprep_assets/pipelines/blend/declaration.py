@@ -1,4 +1,4 @@
-"""The declaration of a training blend, validated once; its field descriptions are the YAML reference.
+"""The declaration of a training blend. The YAML reference is generated from its field descriptions.
 
 The blend itself, which may be in a separate file, is defined in `data_blend.py`, and the options of RL in
 `rl/options.py`.
@@ -32,7 +32,7 @@ STAGE_VIEWS: Mapping[str, Extensions] = {"sft": CONVERSATION_VIEWS, "pairs": PRE
 if TYPE_CHECKING:
     View = str
 else:
-    # the type lists the installed views, which a type checker cannot know
+    # at run time, the type lists the installed views, which a type checker cannot know
     View = Literal[tuple(name for views in STAGE_VIEWS.values() for name in views)]
 
 
@@ -84,7 +84,7 @@ class SampleDeclaration(DeclarationModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _validate_row_count(cls, value: Any) -> Any:
+    def _refuse_row_count(cls, value: Any) -> Any:
         # a bool is an int in Python, but `sample: true` is a different mistake
         if isinstance(value, int) and not isinstance(value, bool):
             raise ValueError(
@@ -177,7 +177,7 @@ class WandbDeclaration(DeclarationModel):
     )
 
 
-def _describe_kind(value: Any) -> str:
+def _detect_kind(value: Any) -> str:
     # select the form by type, because for a plain union pydantic reports each mistake once per form
     return "file" if isinstance(value, str | Path) else "inline"
 
@@ -193,7 +193,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     )
     blend: Annotated[
         Annotated[DataBlend, Tag("inline")] | Annotated[Path, Tag("file")],
-        Discriminator(_describe_kind),
+        Discriminator(_detect_kind),
     ] = Field(description="The blend itself, or the path of its JSON file.")
     tokenizer: TokenizerDeclaration | None = Field(
         None, description="The tokenizer. Required for every stage except `rl`, where it is not allowed."
@@ -286,7 +286,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
     @field_validator("views")
     @classmethod
     def _require_usable_views(cls, views: tuple[View, ...], info: ValidationInfo) -> tuple[View, ...]:
-        # an invalid stage has its own error; a different stage's views are reported with the stage
+        # an invalid stage has its own error, and `_require_stage_keys` reports views of a different stage
         stage = info.data.get("stage", "")
         if views and all(view in STAGE_VIEWS.get(stage, ()) for view in views):
             from dataprep_assets.engine.artifact.view import require_usable
@@ -296,8 +296,8 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         return views
 
     @model_validator(mode="after")
-    def _fits_its_stage(self) -> Self:
-        """Raise ValueError for keys that the stage does not have, or that exclude each other."""
+    def _require_stage_keys(self) -> Self:
+        """Raise ValueError for keys that the stage does not have, or that cannot be combined."""
         if self.views and self.stage not in STAGE_VIEWS:
             raise ValueError(
                 f"`views` are only for `stage: sft`, `stage: pairs` and `stage: rl`, not for `stage: {self.stage}`. "
@@ -323,14 +323,14 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             )
         if self.stage == "rl" and self.train_tokens is not None:
             raise ValueError("`train_tokens` has no effect with `stage: rl`, whose records have no tokens. Remove it")
-        if self.held_out is not None and isinstance(self.blend, DataBlend) and self.blend.per_split:
+        if self.held_out is not None and isinstance(self.blend, DataBlend) and self.blend.has_split_lists:
             raise ValueError(
                 "`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists. "
                 "Remove one of them"
             )
-        if isinstance(self.blend, DataBlend) and (sentence := self._unfit_format(self.blend)) is not None:
+        if isinstance(self.blend, DataBlend) and (sentence := self._describe_unfit_format(self.blend)) is not None:
             raise ValueError(sentence)
-        # only declared numbers of shards, because the plan determines the default number and checks it again
+        # check only declared numbers of shards, because the plan determines the default number and checks it then
         counts = [self.num_shards, None if self.sample is None else self.sample.count]
         shards = min((count for count in counts if count), default=None)
         if self.held_out is not None and shards is not None and self.held_out.valid + self.held_out.test >= shards:
@@ -346,8 +346,8 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
         """Whether the blend may read local files; true for a blend in a separate file, which can change at any time."""
         if not isinstance(self.blend, DataBlend):
             return True
-        # an asset's files may be local, which only its metadata reveals
-        paths = [*(unit.dataset.path for unit in self.blend.units()), *self.rl_options.placeholder_paths]
+        # the files of an asset may be local, but only its metadata shows where they are
+        paths = [*(unit.dataset.path for unit in self.blend.list_units()), *self.rl_options.placeholder_paths]
         return any("://" not in path or path.startswith("asset://") for path in paths)
 
     @property
@@ -367,7 +367,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
 
     @property
     def chat_options(self) -> SftOptions:
-        """The options of conversations, for the stages `sft` and `pairs`."""
+        """The options that decide how conversations are read and rendered, for the stages `sft` and `pairs`."""
         return self.pairs_options.chat if self.stage == "pairs" else self.sft_options
 
     @property
@@ -377,7 +377,7 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
 
     @property
     def record_locations(self) -> dict[str, str]:
-        """The locations of prompt and expected answer in records of `rl`, which determine the views' bytes."""
+        """The locations of the prompt and the expected answer in records of `rl`. The views' bytes depend on them."""
         return {"prompt": self.rl_options.prompt, "answer": self.rl_options.answer}
 
     @property
@@ -387,18 +387,18 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
             raise ConfigError(f"{self.dataset}: `stage: {self.stage}` has no tokenizer")
         return self.tokenizer
 
-    def data_blend(self) -> DataBlend:
+    def load_data_blend(self) -> DataBlend:
         """Return the blend, read from its file if it has one. Raises ConfigError for an invalid file."""
         if isinstance(self.blend, DataBlend):
             return self.blend
         blend = DataBlend.load(self.blend)
-        # the model rejects this for inline blends; a file's blend is known only now
-        if self.held_out is not None and blend.per_split:
+        # `_require_stage_keys` rejects this for inline blends, but a blend in a file is known only now
+        if self.held_out is not None and blend.has_split_lists:
             raise ConfigError(
                 f"`held_out` cannot be combined with a blend that has its own `train`, `valid` and `test` lists "
                 f"({self.blend}). Remove one of them"
             )
-        if (sentence := self._unfit_format(blend)) is not None:
+        if (sentence := self._describe_unfit_format(blend)) is not None:
             raise ConfigError(f"{self.blend}: {sentence}")
         return blend
 
@@ -407,9 +407,9 @@ class BlendDeclaration(WorkersDeclaration, KeyedSources):
 
         return find_retracted_blend_artifacts(self, store, unplanned)
 
-    def _unfit_format(self, blend: DataBlend) -> str | None:
-        """Return a sentence on the first dataset whose form of rows does not fit the stage; None if all fit."""
-        for unit in blend.units() if self.stage == "pairs" else ():
+    def _describe_unfit_format(self, blend: DataBlend) -> str | None:
+        """Return a sentence about the first dataset whose `format` does not fit the stage; None if all fit."""
+        for unit in blend.list_units() if self.stage == "pairs" else ():
             if unit.dataset.format not in (None, "auto", "pairs", "kto"):
                 return (
                     f"dataset {unit.dataset.name}: `format: {unit.dataset.format}` has no pairs. For `stage: pairs`, "

@@ -1,7 +1,8 @@
 """Finished shards of a plan, the input of every blend run.
 
-A missing shard, a shard from different inputs or settings, or a dataset without data is an error that contains its
-name. Entry points: `finished_shards`, `data_file`, `suffixes`.
+Missing shards, shards from different inputs or settings, and datasets without data raise errors that name them.
+
+Entry points: `load_finished_shards`, `find_data_file`, `list_suffixes`.
 """
 
 from collections.abc import Sequence
@@ -18,12 +19,12 @@ from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, de
 
 _SUFFIXES = {"pretrain": (".bin", ".idx"), "sft": (".parquet",), "pairs": (".parquet",), "rl": (".jsonl", ".jsonl.zst")}
 _PREFIX = {"pretrain": "tokens"}
-_NAMED = 8
-"""Maximum number of partitions in an error, because a blend may have thousands."""
+_MAX_NAMED = 8
+"""Maximum number of partitions that an error lists, because a blend may have thousands."""
 
 
 class ShardToBuild(Protocol):
-    """Shard of a plan, of any stage: `TokenShard`, `SftShard` or `RlShard`."""
+    """Shard of a plan, of any stage: `TokenShard`, `SftShard`, `PairsShard` or `RlShard`."""
 
     @property
     def artifact(self) -> Artifact:
@@ -32,7 +33,7 @@ class ShardToBuild(Protocol):
 
     @property
     def key(self) -> str:
-        """Digest of everything that decides the shard's bytes."""
+        """Digest of everything that determines the shard's bytes."""
         ...
 
     @property
@@ -52,17 +53,17 @@ class FinishedShard:
 
     @property
     def ledger(self) -> Ledger:
-        """Ledger of the shard."""
+        """Ledger of the shard; empty if the receipt has none."""
         return self.receipt.ledger or Ledger()
 
     @property
     def tokens(self) -> int:
-        """Tokens written; 0 for RL."""
+        """Number of tokens in the shard; 0 for RL."""
         return self.ledger.tokens
 
     @property
     def rows(self) -> int:
-        """Rows of the shard's output (`losses.count_output_rows`)."""
+        """Number of rows in the shard's output (see `losses.count_output_rows`)."""
         return count_output_rows(self.receipt)
 
     @property
@@ -71,21 +72,21 @@ class FinishedShard:
         return f"datasets/{self.unit.name}/{self.unit.plan_hash}/shard_{self.index:06d}"
 
 
-def finished_shards(
+def load_finished_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[ShardToBuild]
 ) -> list[FinishedShard]:
     """Return every chosen shard of the plan with its receipt, in the plan's order.
 
-    `blend` is the declaration, for the dataset's name in messages. `store` contains the artifacts. `shards` are all
-    chosen shards of `plan`, in any order.
+    `blend` is the declaration, `store` contains the artifacts, and `shards` are all chosen shards of `plan`, in any
+    order.
 
-    Raises MissingArtifactError, naming the missing shards; IntegrityError, naming the shards with different inputs or
-    settings, or a dataset without data.
+    Raises MissingArtifactError if shards are missing. Raises IntegrityError if shards were built from different inputs
+    or settings, or if a dataset has no data.
     """
     by_partition = {shard.artifact.partition: shard for shard in shards}
     if unplanned := set(plan.partitions) ^ {str(p) for p in by_partition}:
         raise IntegrityError(
-            f"{blend.dataset}: the shards do not match the plan: {', '.join(sorted(unplanned)[:_NAMED])}. "
+            f"{blend.dataset}: the shards do not match the plan: {', '.join(sorted(unplanned)[:_MAX_NAMED])}. "
             "Rebuild `blend_plan`"
         )
     chosen_shards = [by_partition[partition] for partition in plan.partitions]
@@ -125,20 +126,20 @@ def finished_shards(
 def _describe_partitions(
     blend: BlendDeclaration, partitions: Sequence[str], total: int, verbs: tuple[str, str], state: str
 ) -> str:
-    names = ", ".join(partitions[:_NAMED]) + (", …" if len(partitions) > _NAMED else "")
+    names = ", ".join(partitions[:_MAX_NAMED]) + (", …" if len(partitions) > _MAX_NAMED else "")
     return (
         f"{blend.dataset}: {len(partitions)} of {count_of(total, 'shard')} {verbs[len(partitions) > 1]} {state}: "
         f"{names}. Build these partitions first"
     )
 
 
-def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRecord:
-    """Return the record of a shard's data file with a `suffix` (of `suffixes(blend)`) from its `receipt`.
+def find_data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRecord:
+    """Return the record of a shard's data file in its `receipt`, by the file's suffix (see `list_suffixes`).
 
-    Raises IntegrityError unless there is exactly one.
+    Raises IntegrityError unless exactly one data file has the suffix.
     """
     prefix = _PREFIX.get(blend.stage, "")
-    # pretraining needs the prefix, because `document_ends.bin` and others are stored next to `tokens.bin`
+    # pretraining needs the prefix, because `document_ends.bin` has the same suffix as `tokens.bin`
     records = [f for f in receipt.files if f.path.endswith(suffix) and f.path.startswith(prefix)]
     # exclude the quarantine, which has the same JSON Lines suffix as RL records
     records = [f for f in records if not f.path.startswith("quarantine")]
@@ -150,7 +151,7 @@ def data_file(blend: BlendDeclaration, receipt: Receipt, suffix: str) -> FileRec
     return records[0]
 
 
-def suffixes(blend: BlendDeclaration) -> tuple[str, ...]:
+def list_suffixes(blend: BlendDeclaration) -> tuple[str, ...]:
     """Return the suffixes of a shard's data files."""
     if blend.stage == "rl":
         return (".jsonl.zst",) if blend.rl_options.compression == "zstd" else (".jsonl",)

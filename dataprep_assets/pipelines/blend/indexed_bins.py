@@ -1,8 +1,8 @@
-"""Artifact `<dataset>/indexed_bins`, one partition per shard: Megatron's bin and idx of a pretraining blend.
+"""Artifact `<dataset>/indexed_bins`, one partition per shard: Megatron's `.bin` and `.idx` files of a blend.
 
-The shard is the canonical token stream, built like the corpus pipeline's stream (`corpus/token_bins.py`). Its
-`tokens.bin` is Megatron's `.bin`, and `tokens.idx` is derived from the same document ends. `<directory>/tokens` is the
-prefix for Megatron.
+A shard is a canonical token stream, built like a corpus pipeline's shard (`corpus/token_bins.py`). Its `tokens.bin`
+is Megatron's `.bin` file, and `tokens.idx` is derived from the same document ends. Megatron reads both by the prefix
+`<directory>/tokens`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,13 +24,13 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
-from dataprep_assets.pipelines.blend.stream import blend_stream
+from dataprep_assets.pipelines.blend.stream import build_stream_plan
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.separators import boundaries_match
 from dataprep_assets.stream.shard_job import build_token_bins
-from dataprep_assets.stream.stream_index import current_retractions, index_metadata
+from dataprep_assets.stream.stream_index import describe_index, list_current_retractions
 from dataprep_assets.stream.token_bins_checks import (
     CERTIFICATE_VALID,
     IDS_IN_VOCABULARY,
@@ -58,15 +58,15 @@ def index_matches_stream(shard: OpenedTokens) -> Finding:
     megatron.validate(directory / TOKENS, directory / MEGATRON_INDEX)
     index, ledger = megatron.read_idx(directory / MEGATRON_INDEX), require_ledger(receipt)
     return build_verdict(
-        _index_defects(directory, receipt, index),
+        _find_index_defects(directory, receipt, index),
         f"{count_of(ledger.documents, 'sequence')} of {ledger.tokens} {index.dtype} tokens, matching the receipt.",
         _REBUILD,
         facts={"sequences": len(index.lengths), "tokens": int(index.lengths.sum(dtype=np.int64))},
     )
 
 
-def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIndex) -> Iterator[str]:
-    """Yield a sentence for each property of the index that contradicts the stream or the receipt."""
+def _find_index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIndex) -> Iterator[str]:
+    """Yield a sentence for each property of the index that does not match the stream or the receipt."""
     name, ledger = describe_artifact(receipt), require_ledger(receipt)
     dtype = TokenBinsFacts.from_receipt(receipt).dtype
     if index.dtype != dtype:
@@ -90,7 +90,7 @@ def _index_defects(directory: Path, receipt: Receipt, index: megatron.MegatronIn
 
 
 def document_boundaries_valid(shard: OpenedTokens) -> Finding:
-    """Check that every document begins and ends with the configured tokens, without doubled tokens."""
+    """Check that every document begins and ends with the configured tokens, each exactly once."""
     return boundaries_match(shard.directory, shard.receipt, shard.recipe, _REBUILD)
 
 
@@ -117,7 +117,7 @@ INDEXED_BINS_CHECKS: tuple[Check[OpenedTokens], ...] = (
 INDEXED_BINS = "indexed_bins"
 
 
-def indexed_bins_shards(
+def prepare_indexed_bins_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
 ) -> list[TokenShard]:
     """Return the shards with these partition keys, ready to build.
@@ -130,16 +130,16 @@ def indexed_bins_shards(
     for partition in partitions:
         unit, planned_shard = plan.find_shard(partition)
         artifact = blend.artifact(INDEXED_BINS, partition)
-        stream = blend_stream(blend, certificate, unit.dataset.text_field)
+        stream = build_stream_plan(blend, certificate, unit.dataset.text_field)
         shards.append(
             TokenShard(
                 artifact=artifact,
                 store=store,
                 plan=stream,
-                retracted=current_retractions(store, artifact, stream.retracted_ids),
+                retracted=list_current_retractions(store, artifact, stream.retracted_ids),
                 budget=blend.bad_records.budget,
-                files=shard_parts(blend, store, plan, partition),
-                # pass only the sum, because a range of a divided file has no separate size
+                files=load_shard_parts(blend, store, plan, partition),
+                # pass only the total size, because the plan has no sizes of row ranges
                 sizes=(planned_shard.total_bytes,),
                 megatron=True,
                 salt=blend.force,
@@ -152,10 +152,10 @@ INDEXED_BINS_SHARDS = BlendShards(
     name=INDEXED_BINS,
     description="`.bin` and `.idx` files of each shard, for Megatron.",
     kinds={"numpy", "huggingface"},
-    shards=indexed_bins_shards,
+    shards=prepare_indexed_bins_shards,
     build=build_token_bins,
     checks=INDEXED_BINS_CHECKS,
     open=OpenedTokens.open,
     version=VERSION,
-    metadata=index_metadata,
+    metadata=describe_index,
 )

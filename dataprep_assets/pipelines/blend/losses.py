@@ -1,6 +1,6 @@
 """Losses of a blend: rows, parts of sequences, and whole shards.
 
-Entry points: `find_shard_losses`, `find_unused_rows`; `describe_missing_data`, for a dataset that lost everything.
+Entry points: `find_shard_losses`, `find_unused_rows`; `describe_missing_data`, for a dataset without remaining data.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.rl.apply_transforms import LEFT_OUT_BY
-from dataprep_assets.stream.stream_losses import stream_losses, tokenizer_losses
+from dataprep_assets.stream.stream_losses import find_tokenizer_losses, stream_losses
 from dataprep_assets.tokenization.chat.messages import FILTERED
 
 _FILES = 3
@@ -22,15 +22,15 @@ _TOO_LONG_PAIR = "longer_than_max_length"
 
 
 def count_output_rows(receipt: Receipt) -> int:
-    """Return the rows of a shard's output: documents, records, or packed rows (`bins`, a fact of SFT shards only)."""
+    """Return the number of rows in a shard's output: documents, pairs, records, or packed rows (the fact `bins`)."""
     return int(receipt.facts.get("bins", (receipt.ledger or Ledger()).documents))
 
 
 def describe_by_file(files: Mapping[str, Mapping[str, int]]) -> str:
-    """Describe counts by reason and file, with the files that have the largest counts.
+    """Return a text with counts by reason and file. For each reason, only files with the largest counts are listed.
 
     Args:
-        files: Reason → file → number of its rows.
+        files: Number of rows by reason and file.
     """
     phrases: list[str] = []
     for reason, counts in sorted(files.items(), key=lambda pair: (-sum(pair[1].values()), pair[0])):
@@ -48,7 +48,7 @@ def find_shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> I
     """Yield the losses of a blend's shards, dataset by dataset."""
     by_dataset: dict[str, list[Receipt]] = {}
     for receipt in receipts:
-        by_dataset.setdefault(dataset_name(receipt.partition), []).append(receipt)
+        by_dataset.setdefault(parse_dataset_name(receipt.partition), []).append(receipt)
     for name, members in by_dataset.items():
         if blend.stage == "pretrain":
             yield from stream_losses(members, name)
@@ -59,13 +59,13 @@ def find_shard_losses(blend: BlendDeclaration, receipts: Sequence[Receipt]) -> I
         if blend.stage == "sft":
             yield from _find_sequence_losses(members, name)
         if blend.stage in ("sft", "pairs"):
-            yield from tokenizer_losses(members, name)
+            yield from find_tokenizer_losses(members, name)
 
 
 def _find_field_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
-    """Yield the fields that transforms left out of the records, with the number of records that had each.
+    """Yield the fields that transforms left out of the records, with the number of records that had the field.
 
-    They have no total, because a record may lose several fields.
+    These losses have no total (`of` is 0), because a record may lose several fields.
     """
     counts: dict[str, Counter[str]] = {}
     for receipt in receipts:
@@ -76,8 +76,8 @@ def _find_field_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]
         yield Loss(action="left out", reason=name, count=files.total(), of=0, unit="field", part=part, files=files)
 
 
-def dataset_name(partition: str | None) -> str:
-    """Return the dataset of a shard, with its split if it has one."""
+def parse_dataset_name(partition: str | None) -> str:
+    """Return the dataset's name in a shard's partition key. It includes the split if the blend has lists per split."""
     return (partition or "").rpartition("-")[0]
 
 
@@ -89,7 +89,7 @@ def _classify_reason(reason: str) -> str:
 
 
 def _find_sequence_losses(receipts: Sequence[Receipt], part: str) -> Iterator[Loss]:
-    """Yield the sequences that packing truncated, and the sequences that it left out of kept conversations."""
+    """Yield losses of kept conversations: truncated sequences, dropped sequences, and conversations that were cut."""
     drops = _count_dropped_sequences(receipts)
     total = sum(int(receipt.facts["sequences"]) for receipt in receipts) + drops.total()
     cuts = {"max_doc_tokens": "truncated", "pack_size": "truncated_to_pack_size"}
@@ -128,8 +128,8 @@ def find_unused_rows(blend: BlendDeclaration, receipts: Sequence[Receipt], used_
     """
     rows: dict[str, Counter[bool]] = {}
     for receipt in receipts:
-        # an empty shard is in no split either, but has no rows to leave out
-        rows.setdefault(dataset_name(receipt.partition), Counter())[receipt.partition in used_names] += (
+        # empty shards are also in no split, but add 0 rows here
+        rows.setdefault(parse_dataset_name(receipt.partition), Counter())[receipt.partition in used_names] += (
             count_output_rows(receipt)
         )
     for name, counts in rows.items():

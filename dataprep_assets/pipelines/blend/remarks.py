@@ -1,7 +1,7 @@
 """Remarks on a blend before it is built, for `dataprep check` and the beginning of `dataprep run`.
 
-Checks only what is cheap to read: the JSON file, a local tokenizer, the template, the transforms, and the listing and
-first rows of local sources.
+Only inputs that are cheap to read are examined: the JSON file, a local tokenizer, the template, the transforms, and the
+listing and first rows of local sources.
 """
 
 import itertools
@@ -24,12 +24,16 @@ from dataprep_assets.fields import value_at
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset, DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.discovery import list_dataset_files, list_left_out_data, open_place
-from dataprep_assets.pipelines.blend.plan.fields import field_to_read, find_fault
+from dataprep_assets.pipelines.blend.plan.fields import find_fault, find_field_option
 from dataprep_assets.pipelines.blend.rl.transforms import compose_steps, list_declared_sources
 from dataprep_assets.pipelines.blend.sft.declared_template import has_local_template, load_declared_template
 from dataprep_assets.pipelines.blend.sft.row_remarks import find_rows_remark
-from dataprep_assets.pipelines.blend.sft.template_remarks import find_lost_rows_remark, template_remarks, template_text
-from dataprep_assets.pipelines.blend.stream import blend_bos, blend_dtype
+from dataprep_assets.pipelines.blend.sft.template_remarks import (
+    find_lost_rows_remark,
+    find_template_remarks,
+    load_template_text,
+)
+from dataprep_assets.pipelines.blend.stream import choose_dtype, find_bos
 from dataprep_assets.planning.blend import SPLITS
 from dataprep_assets.planning.manifest import file_format, natural_key
 from dataprep_assets.sources.access import LocalTree
@@ -45,26 +49,26 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 _FOOTERS = 256
 """Maximum number of Parquet files to open per dataset."""
 _FEW = 100
-"""Number of rows of a file whose fields are compared with the other files' fields."""
+"""Number of rows per file whose fields are compared with the fields of the other files."""
 
 
-def blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
+def find_blend_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     """Yield remarks on the blend's file, tokenizer, template, transforms and datasets."""
     try:
-        data = blend.data_blend()
+        data = blend.load_data_blend()
     except ConfigError as error:
         yield Remark(keys=("blend",), sentence=str(error))
         return
     if blend.tokenizer is not None:
-        yield from _tokenizer_remarks(blend, blend.tokenizer)
+        yield from _find_tokenizer_remarks(blend, blend.tokenizer)
     if blend.stage == "rl":
-        yield from _transform_remarks(blend)
-    for keys, dataset in _datasets_with_keys(data):
-        # in the YAML, a blend in a separate file has only one line
-        yield from _dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
+        yield from _find_transform_remarks(blend)
+    for keys, dataset in _list_datasets_with_keys(data):
+        # point to `blend` for a blend in a separate file, because the YAML has no other line about it
+        yield from _find_dataset_remarks(blend, dataset, keys if isinstance(blend.blend, DataBlend) else ("blend",))
 
 
-def _tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
+def _find_tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
     try:
         reading = blend.pretrain_options.special_tokens if blend.stage == "pretrain" else "text"
         bundle = find_local_tokenizer(tokenizer, reading)
@@ -73,14 +77,16 @@ def _tokenizer_remarks(blend: BlendDeclaration, tokenizer: TokenizerDeclaration)
         return
     if blend.stage in ("sft", "pairs"):
         if bundle is not None:
-            yield from template_remarks(blend.chat_options, tokenizer, blend.stage)
+            yield from find_template_remarks(blend.chat_options, tokenizer, blend.stage)
         else:
-            yield from _template_remarks_without_tokenizer(blend, tokenizer)
+            yield from _find_template_remarks_without_tokenizer(blend, tokenizer)
     elif bundle is not None:
-        yield from _stream_remarks(blend, bundle)
+        yield from _find_stream_remarks(blend, bundle)
 
 
-def _template_remarks_without_tokenizer(blend: BlendDeclaration, tokenizer: TokenizerDeclaration) -> Iterator[Remark]:
+def _find_template_remarks_without_tokenizer(
+    blend: BlendDeclaration, tokenizer: TokenizerDeclaration
+) -> Iterator[Remark]:
     """Yield remarks on a template whose tokenizer is not on this machine."""
     try:
         if has_local_template(blend.chat_options, tokenizer):
@@ -89,22 +95,22 @@ def _template_remarks_without_tokenizer(blend: BlendDeclaration, tokenizer: Toke
         yield Remark(keys=(blend.stage, "chat_template"), sentence=str(error))
 
 
-def _stream_remarks(blend: BlendDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
-    """Yield remarks for pretraining, on the tokens around a document and the dtype of the ids."""
+def _find_stream_remarks(blend: BlendDeclaration, bundle: TokenizerBundle) -> Iterator[Remark]:
+    """Yield remarks on pretraining settings: the tokens around a document, and the dtype of the ids."""
     if blend.pretrain_options.add_eos:
         options = blend.pretrain_options
         yield from find_separator_remarks(bundle, options.separator, options.special_tokens, ("pretrain", "separator"))
     try:
-        blend_bos(blend, bundle)
+        find_bos(blend, bundle)
     except TokenizerError as error:
         yield Remark(keys=("pretrain", "add_bos"), sentence=str(error))
     try:
-        blend_dtype(blend)
+        choose_dtype(blend)
     except ConfigError as error:
         yield Remark(keys=("pretrain", "dtype"), sentence=str(error))
 
 
-def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
+def _find_transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
     transforms, keys = blend.rl_options.transforms, ("rl", "transforms")
     try:
         sources = list_declared_sources(transforms)
@@ -113,23 +119,25 @@ def _transform_remarks(blend: BlendDeclaration) -> Iterator[Remark]:
         yield Remark(keys=keys, sentence=str(error))
         return
     for name, source in sources.items():
-        # skip validation, because records may use source names that are invalid for datasets
+        # skip validation, because the names of placeholder sources may be invalid as names of datasets
         dataset = BlendDataset.model_construct(name=name, path=source.path, split=source.split, subset=None)
         files = _list_files(blend, dataset, keys)
         if isinstance(files, Remark):
             yield files
 
 
-def _datasets_with_keys(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
-    """Yield each dataset that is read, with the path of its YAML key."""
+def _list_datasets_with_keys(data: DataBlend) -> Iterator[tuple[tuple[str | int, ...], BlendDataset]]:
+    """Yield each dataset with a positive weight, with the path of its YAML key."""
     for key in ("datasets", *SPLITS):
         for index, dataset in enumerate(getattr(data, key) or ()):
             if dataset.weight > 0:
                 yield ("blend", key, index), dataset
 
 
-def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]) -> Iterator[Remark]:
-    """Yield remarks on the path of a dataset, and on its first rows: empty, or without the field to read."""
+def _find_dataset_remarks(
+    blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
+) -> Iterator[Remark]:
+    """Yield remarks on the path of a local dataset, its excluded or damaged files, and its first rows."""
     inline = keys != ("blend",)
     files = _list_files(blend, dataset, (*keys, "path") if inline else keys)
     if isinstance(files, Remark):
@@ -138,58 +146,58 @@ def _dataset_remarks(blend: BlendDeclaration, dataset: BlendDataset, keys: tuple
     if files is None:
         return
     refusals = (_find_refusal(blend, dataset, path) for path in sample_files(files))
-    yield from _excluded_file_remarks(blend, dataset, (*keys, "path") if inline else keys)
+    yield from _find_excluded_file_remarks(blend, dataset, (*keys, "path") if inline else keys)
     damaged = _find_damaged_footer(files) or next(filter(None, refusals), None)
     if damaged is not None:
         yield Remark(keys=(*keys, "path") if inline else keys, sentence=damaged, of_source=True)
     for path in sample_files([path for path in files if path.suffix == ".csv"]):
         if sentence := describe_merged_rows(
-            _current_part(blend, dataset, path).read_rows(), "a file" if blend.sensitive else path.name
+            _open_part(blend, dataset, path).read_rows(), "a file" if blend.sensitive else path.name
         ):
             yield Remark(keys=(*keys, "csv_quotes") if inline else keys, sentence=sentence, hint=True)
             break
     if (fault := find_fault(blend, dataset, files)) is not None:
-        field_option = field_to_read(blend, dataset)
+        field_option = find_field_option(blend, dataset)
         yield Remark(keys=(*keys, field_option[0]) if field_option and inline else keys, sentence=fault)
     elif blend.stage == "pretrain":
-        yield from _rendered_text_remarks(blend, dataset, files)
+        yield from _find_rendered_text_remarks(blend, dataset, files)
     elif blend.stage in ("sft", "pairs"):
-        template = template_text(blend)
+        template = load_template_text(blend)
         remarks = (
             find_rows_remark(blend, dataset, files, (*keys, "path") if inline else keys, template),
             find_lost_rows_remark(blend, dataset, files),
         )
         yield from filter(None, remarks)
     elif blend.stage == "rl":
-        yield from _stray_remarks(blend, dataset, files, (*keys, "path") if inline else keys)
+        yield from _find_stray_remarks(blend, dataset, files, (*keys, "path") if inline else keys)
 
 
-def _excluded_file_remarks(
+def _find_excluded_file_remarks(
     blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
-    """Yield remarks on data files that are left out."""
+    """Yield remarks on data files that are left out, with the reason."""
     for reason, names in list_left_out_data(open_place(dataset, blend.sources), dataset).items():
         example = "" if blend.sensitive else f", for example {names[0]}"
         sentence = f"{dataset.name}.path: {count_of(len(names), 'file')} excluded{example}: {reason}"
         yield Remark(keys=keys, sentence=sentence, hint=True)
 
 
-def _stray_remarks(
+def _find_stray_remarks(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], keys: tuple[str | int, ...]
 ) -> Iterator[Remark]:
-    """Yield remarks on files whose records have no field of the other files, because any JSON object is accepted."""
+    """Yield a remark on a file whose records share no field with the other files. RL accepts any JSON object."""
     fields_of_files = list[tuple[int, Path, frozenset[str]]]()
-    with suppress(DataprepError, OSError):  # another remark reports damaged files
+    with suppress(DataprepError, OSError):  # a different remark reports damaged files
         for path in sample_files(paths):
             rows = list(itertools.islice(read_first_rows([path], dataset.reading), _FEW))
             fields_of_files.append((len(rows), path, frozenset(itertools.chain.from_iterable(rows))))
-    # report the file with fewer rows, because a file with all rows under one key is read as one row
+    # begin with the file with the fewest rows, because a file with all rows under one key is read as one row
     for _, path, own_fields in sorted(fields_of_files):
         other_fields = frozenset().union(*(fields for _, other_path, fields in fields_of_files if other_path != path))
         if own_fields and other_fields and not own_fields & other_fields:
             field_names = "" if blend.sensitive else f" (`{min(own_fields)}`, not `{min(other_fields)}`)"
             sentence = (
-                f"{_current_part(blend, dataset, path).label}: the first rows have no field in common with the other "
+                f"{_open_part(blend, dataset, path).label}: the first rows have no field in common with the other "
                 f"files{field_names}"
             )
             yield Remark(
@@ -200,8 +208,10 @@ def _stray_remarks(
             return
 
 
-def _rendered_text_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Iterator[Remark]:
-    """Yield remarks on texts that a template has already rendered."""
+def _find_rendered_text_remarks(
+    blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]
+) -> Iterator[Remark]:
+    """Yield remarks on texts that a chat template seems to have rendered already."""
     reading = blend.pretrain_options.special_tokens
     # other remarks report an unusable tokenizer or file
     with suppress(DataprepError, OSError):
@@ -212,7 +222,7 @@ def _rendered_text_remarks(blend: BlendDeclaration, dataset: BlendDataset, paths
 
 
 def _find_damaged_footer(paths: Sequence[Path]) -> str | None:
-    """Return the error of the first Parquet file with an unreadable footer; None if there is none."""
+    """Return the error of the first Parquet file with an unreadable footer; None if all footers are readable."""
     for path in itertools.islice((path for path in paths if path.suffix == ".parquet"), _FOOTERS):
         try:
             count_rows(path, format="parquet", compression=None, label=path.name)
@@ -221,8 +231,8 @@ def _find_damaged_footer(paths: Sequence[Path]) -> str | None:
     return None
 
 
-def _current_part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourcePart:
-    """Return a file of a dataset, to read some of its rows."""
+def _open_part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> SourcePart:
+    """Return a local file of a dataset, ready to read some of its rows; it has no digest."""
     kind, compression = file_format(path.name)
     return SourcePart(
         label="a file" if blend.sensitive else path.name,
@@ -237,8 +247,8 @@ def _current_part(blend: BlendDeclaration, dataset: BlendDataset, path: Path) ->
 
 
 def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) -> str | None:
-    """Return the reason why a run would reject a file because of its first rows; None if there is none."""
-    part = _current_part(blend, dataset, path)
+    """Return the reason why a run would reject a file after its first rows; None if it would not reject the file."""
+    part = _open_part(blend, dataset, path)
     try:
         top_rows = summarize_first_rows((len(block.rows), block.bad) for block in part.read_rows())
     except (SourceError, OutOfMemoryError) as error:
@@ -251,9 +261,9 @@ def _find_refusal(blend: BlendDeclaration, dataset: BlendDataset, path: Path) ->
 def _list_files(
     blend: BlendDeclaration, dataset: BlendDataset, keys: tuple[str | int, ...]
 ) -> list[Path] | Remark | None:
-    """Return the files of a dataset to read, in order; None if they are not local.
+    """Return the paths of a dataset's files, in order; None if they are not local.
 
-    If the path or the files are invalid, return a remark at `keys`.
+    If the path or the files are invalid, a remark at `keys` is returned instead.
     """
     try:
         source = open_place(dataset, blend.sources)

@@ -1,7 +1,7 @@
 """Lookup of the rows that a list of ids names, counted by shard, and their addition to a blend's retraction list.
 
-The index of finished shards has every row that they read, also the dropped ones. A row that no shard has read is read
-from the source, because a removal request must also apply to future rows.
+The index of a finished shard has every row that the shard read, including dropped rows. A row that no shard has read is
+looked up in the source, because a removal request must also apply to rows of future shards.
 
 Entry point: `retract_rows`.
 """
@@ -17,22 +17,22 @@ import numpy as np
 
 from dataprep_assets.curation.documents import FileDocuments
 from dataprep_assets.curation.id_list import IdLine, match_lines, read_ids
-from dataprep_assets.curation.retractions import add_retractions, hash_id_of, read_retractions
+from dataprep_assets.curation.retractions import add_retractions, hash_id_value, read_retractions
 from dataprep_assets.engine.trace.retraction import NOT_BUILT, RetractedAmount, RetractionResult
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.losses import dataset_name
+from dataprep_assets.pipelines.blend.losses import parse_dataset_name
 from dataprep_assets.pipelines.blend.plan.discovery import DiscoveredDataset, open_place
 from dataprep_assets.pipelines.blend.plan.plan import has_blend_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.plan.planner import discover_datasets, restore_planned_dataset
 from dataprep_assets.pipelines.blend.row_ids import (
     DocumentIndex,
     RowIndex,
-    blend_ids,
     describe_missing_id_key,
+    load_blend_ids,
     open_index,
 )
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS
@@ -44,12 +44,15 @@ from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.document_ids import DocumentIds, RowIds
 
 _COUNT_NOUNS = {"pretrain": ("document", "token"), "sft": ("conversation",), "pairs": ("pair",), "rl": ("record",)}
-"""Nouns for the counts of a shard, by stage."""
+"""Stage → nouns for the counts of a shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shard:
-    """A finished shard with its index, and its dataset's names. `is_planned` is False for a shard of an older plan."""
+class _SearchedShard:
+    """A finished shard with its index. `datasets` are its dataset's names, with and without the split.
+
+    `is_planned` is False for a shard that is not in the current plan.
+    """
 
     handle: ArtifactHandle
     index: RowIndex | DocumentIndex
@@ -61,23 +64,26 @@ class _Shard:
         """The shard's partition key."""
         return str(self.handle.artifact.partition)
 
-    def reason_at(self, line: int) -> str:
-        """Return why the row of a line of the index is not in the shard."""
-        entry = find_quarantined(self.handle, *self.index.place_of(line))
+    def find_reason(self, line: int) -> str:
+        """Return the reason why the row in a line of the index is not in the shard."""
+        entry = find_quarantined(self.handle, *self.index.locate_row(line))
         if entry is not None:
             return str(entry["reason"])
         return RETRACTED if self.removed_ids else "left out"
 
     @property
     def removed_ids(self) -> Sequence[str]:
-        """The ids that were on the list when the shard was built, and whose rows it left out."""
+        """The ids whose rows were left out of the shard, because they were on the list when the shard was built."""
         removed_ids: Sequence[str] = self.handle.receipt.facts.get("retracted", ())
         return removed_ids
 
 
 @dataclass(frozen=True, kw_only=True)
 class _NamedRow:
-    """A row that a line names: its id, and the name of its dataset."""
+    """A row that a line of the list of ids names: the hash of its id, and its dataset's name.
+
+    `is_unread` is True if no shard has read the row.
+    """
 
     hash: str
     dataset: str
@@ -87,42 +93,42 @@ class _NamedRow:
 def retract_rows(
     blend: BlendDeclaration, store: ArtifactStore, path: Path, *, strict: bool = False
 ) -> RetractionResult:
-    """Add the rows of a list of ids to a blend's retraction list.
+    """Add the rows that a list of ids names to a blend's retraction list; return the counts for the report.
 
     Args:
-        blend: The dataset.
-        store: The store of its shards.
-        path: The list of ids.
-        strict: Write nothing unless every line is found or was already retracted.
+        blend: The declaration.
+        store: The store of the blend's shards.
+        path: The path of the list of ids.
+        strict: Whether to write nothing unless every line is found or was already retracted.
 
-    Raises ConfigError for declared ids without `id_field`, for a file that several datasets have, and for a sensitive
-    blend without a key. Raises the errors of `read_ids` and `add_retractions`, and another DataprepError if a row must
-    be read from the source and cannot be.
+    Raises ConfigError if the list has ids but the blend has no `id_field`, if several datasets have a listed file, or
+    if a sensitive blend has no key. Raises the errors of `read_ids` and `add_retractions`, and other DataprepErrors if
+    a row cannot be read from its source.
     """
     assert blend.retractions is not None, "a located declaration has a list"
-    ids = blend_ids(blend)
+    ids = load_blend_ids(blend)
     if ids is None:
         raise ConfigError(describe_missing_id_key(blend))
     lines = read_ids(path)
-    lookup = _Lookup(blend, store, ids)
+    lookup = _RowLookup(blend, store, ids)
     rows = [lookup.find_row(line) for line in lines]
     listed_before = read_retractions(blend.retractions, ids).keys()
     new_hashes = {row.hash for row in rows if row is not None} - listed_before
     # also count rows that were already listed, because the last run may not have removed them
     amounts, held_hashes, files = lookup.count({row.hash for row in rows if row is not None})
     reasons = lookup.find_left_out_reasons(new_hashes - held_hashes)
-    # rows that no shard has read; the reason of an index is more exact
+    # also report rows that no shard has read, but prefer the reason in a shard's index, which is more precise
     reasons = {row.hash: NOT_BUILT for row in rows if row is not None and row.is_unread} | reasons
     reasons = {row_hash: reason for row_hash, reason in reasons.items() if row_hash in new_hashes - held_hashes}
     hashes = [None if row is None else row.hash for row in rows]
-    matched = match_lines(lines, hashes, known_hashes={*held_hashes, *reasons}, listed_before=listed_before)
+    line_matches = match_lines(lines, hashes, known_hashes={*held_hashes, *reasons}, listed_before=listed_before)
     return RetractionResult(
         list=blend.retractions,
         given=len(lines),
-        already=len(matched.already),
-        found=len(matched.found),
-        added=add_retractions(blend.retractions, ids, () if strict and matched.unknown else matched.listed),
-        not_found=matched.not_found(sensitive=blend.sensitive),
+        already=len(line_matches.already),
+        found=len(line_matches.found),
+        added=add_retractions(blend.retractions, ids, () if strict and line_matches.unknown else line_matches.listed),
+        not_found=line_matches.not_found(sensitive=blend.sensitive),
         counted=_COUNT_NOUNS[blend.stage],
         held=tuple(amounts),
         left_out=dict(Counter(reasons.values()).most_common()),
@@ -130,18 +136,18 @@ def retract_rows(
         partitions="shard",
         kept="If rows with a listed id or hash appear later, they are dropped",
         files=frozenset(files.values()),
-        copies=lookup.copies(files),
+        copies=lookup.list_copies(files),
     )
 
 
-class _Lookup:
-    """Finds rows in the finished shards of a blend, and in its sources."""
+class _RowLookup:
+    """Lookup of rows in the finished shards of a blend, and in its sources."""
 
     def __init__(self, blend: BlendDeclaration, store: ArtifactStore, ids: DocumentIds) -> None:
         self._blend, self._store, self._ids = blend, store, ids
 
     def find_row(self, line: IdLine) -> _NamedRow | None:
-        """Return the row of a line; None for a row of a file that does not exist or cannot be parsed."""
+        """Return the row that a line names; None for a row of a file that does not exist or cannot be parsed."""
         if line.hash is not None:
             return _NamedRow(hash=line.hash, dataset="")
         if line.file is not None:
@@ -152,16 +158,18 @@ class _Lookup:
                 f"line {line.line}{id_text}: {self._blend.dataset} declares no `id_field`, so its rows have no ids. "
                 "Write file:row, or the 16 hex digits of a row's hash"
             )
-        return _NamedRow(hash=hash_id_of(line.id or "", self._ids), dataset="")
+        return _NamedRow(hash=hash_id_value(line.id or "", self._ids), dataset="")
 
     def _find_at(self, line: IdLine, file: str) -> _NamedRow | None:
         # prefer the shards of the current plan, because a file of an older plan may have had other rows
         for is_planned in (True, False):
             shards = [shard for shard in self._shards if shard.is_planned == is_planned]
-            named_rows = [row for shard in shards if (row := self._row_of_shard(shard, file, line.row)) is not None]
+            named_rows = [
+                row for shard in shards if (row := self._find_row_in_shard(shard, file, line.row)) is not None
+            ]
             if named_rows:
                 return self._require_one(line, named_rows)
-        named_rows = list(self._rows_of_source(file, line.row))
+        named_rows = list(self._find_rows_in_source(file, line.row))
         return self._require_one(line, named_rows) if named_rows else None
 
     def _require_one(self, line: IdLine, rows: Sequence[_NamedRow]) -> _NamedRow:
@@ -175,7 +183,7 @@ class _Lookup:
         return rows[0]
 
     @staticmethod
-    def _row_of_shard(shard: _Shard, file: str, row: int) -> _NamedRow | None:
+    def _find_row_in_shard(shard: _SearchedShard, file: str, row: int) -> _NamedRow | None:
         for name in shard.index.files:
             if file == name or file in {f"{dataset}/{name}" for dataset in shard.datasets}:
                 row_hash = shard.index.hash_at(name, row)
@@ -183,7 +191,7 @@ class _Lookup:
                     return _NamedRow(hash=f"{row_hash:016x}", dataset=min(shard.datasets, key=len))
         return None
 
-    def _rows_of_source(self, file: str, row: int) -> Iterator[_NamedRow]:
+    def _find_rows_in_source(self, file: str, row: int) -> Iterator[_NamedRow]:
         """Yield the row of each source file with this name."""
         for discovered in self._sources:
             dataset = discovered.unit.dataset
@@ -212,33 +220,33 @@ class _Lookup:
                 yield from () if documents.ids is None else documents.ids.tolist()
 
     def count(self, hashes: set[str]) -> tuple[list[RetractedAmount], set[str], dict[str, str]]:
-        """Return the amounts of rows with these ids by shard, their ids, and their files: name → SHA-256."""
+        """Return the amounts of kept rows with these hashes by shard, the rows' hashes, and their files' digests."""
         wanted_hashes = np.array(sorted(int(row_hash, 16) for row_hash in hashes), np.uint64)
         amounts, held_hashes, files = list[RetractedAmount](), set[str](), dict[str, str]()
         for shard in self._shards if hashes else ():
-            lines = shard.index.lines_with(wanted_hashes)
+            lines = shard.index.find_lines(wanted_hashes)
             kept_lines = lines[shard.index.are_kept[lines]]
             if len(kept_lines):
                 held_hashes |= {f"{row_hash:016x}" for row_hash in shard.index.hashes[kept_lines].tolist()}
-                files |= shard.index.sources_of(kept_lines)
-                counts = (len(kept_lines), *shard.index.tokens_of(kept_lines))
+                files |= shard.index.find_sources(kept_lines)
+                counts = (len(kept_lines), *shard.index.count_tokens(kept_lines))
                 amounts.append(RetractedAmount(partition=shard.partition, counts=counts, planned=shard.is_planned))
         return amounts, held_hashes, files
 
     def find_left_out_reasons(self, hashes: set[str]) -> dict[str, str]:
-        """Return the reason for each of these ids that a shard of the plan has read and left out."""
+        """Return, by hash, the reason why a shard of the plan has left out a row that it has read."""
         wanted_hashes = np.array(sorted(int(row_hash, 16) for row_hash in hashes), np.uint64)
         reasons: dict[str, str] = {}
         for shard in self._shards if hashes else ():
             if shard.is_planned:
-                # these rows were removed by a list from which their ids have been deleted, without a run in between
+                # include ids that were deleted from the list since it removed their rows, without a run in between
                 reasons |= dict.fromkeys(hashes.intersection(shard.removed_ids), RETRACTED)
-                for line in shard.index.lines_with(wanted_hashes).tolist():
-                    reasons.setdefault(f"{int(shard.index.hashes[line]):016x}", shard.reason_at(line))
+                for line in shard.index.find_lines(wanted_hashes).tolist():
+                    reasons.setdefault(f"{int(shard.index.hashes[line]):016x}", shard.find_reason(line))
         return reasons
 
-    def copies(self, files: Mapping[str, str]) -> tuple[Path, ...]:
-        """Return the mirrors' copies of source files; for sensitive data only the folders, as names may be secret."""
+    def list_copies(self, files: Mapping[str, str]) -> tuple[Path, ...]:
+        """Return the paths of the mirrors' copies of source files; only their folders if the blend is sensitive."""
         copies: dict[Path, None] = {}
         for discovered in self._sources if files else ():
             access = open_place(discovered.unit.dataset, self._blend.sources).access
@@ -248,14 +256,14 @@ class _Lookup:
 
     @cached_property
     def _sources(self) -> list[DiscoveredDataset]:
-        """Source files of the plan; current source files if there is no plan."""
+        """The plan's datasets with their source files; the current datasets if there is no plan."""
         if has_blend_plan(self._blend, self._store):
             return [restore_planned_dataset(unit) for unit in load_blend_plan(self._blend, self._store).units]
         return discover_datasets(self._blend, {})
 
     @cached_property
-    def _shards(self) -> list[_Shard]:
-        """The finished shards with an index: first the plan's shards, then other shards with ids of the same kind."""
+    def _shards(self) -> list[_SearchedShard]:
+        """Finished shards that have an index: first the plan's shards, then other shards with ids of the same kind."""
         blend, store = self._blend, self._store
         if not has_blend_plan(blend, store):
             return []
@@ -265,15 +273,15 @@ class _Lookup:
         shards = [shard for key in plan.partitions for shard in self._open(key, datasets[key], is_planned=True)]
         for key in store.partitions(blend.dataset, name):
             if key not in datasets:
-                with suppress(DataprepError, OSError):  # `find_unplanned_retracted` lists these
-                    shards += self._open(key, frozenset({dataset_name(key)}), is_planned=False)
+                with suppress(DataprepError, OSError):  # `find_unplanned_retracted` reports unreadable shards
+                    shards += self._open(key, frozenset({parse_dataset_name(key)}), is_planned=False)
         return shards
 
-    def _open(self, partition: str, datasets: frozenset[str], *, is_planned: bool) -> list[_Shard]:
+    def _open(self, partition: str, datasets: frozenset[str], *, is_planned: bool) -> list[_SearchedShard]:
         artifact = self._blend.artifact(SHARDS[self._blend.stage].name, partition)
         receipt = self._store.receipt(artifact)
         index = None if receipt is None else open_index(self._store, artifact, receipt, self._ids)
         if receipt is None or index is None:
             return []
         handle = ArtifactHandle(self._store, artifact, receipt)
-        return [_Shard(handle=handle, index=index, datasets=datasets, is_planned=is_planned)]
+        return [_SearchedShard(handle=handle, index=index, datasets=datasets, is_planned=is_planned)]

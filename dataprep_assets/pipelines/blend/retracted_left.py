@@ -1,4 +1,4 @@
-"""Obsolete artifacts of a blend that contain removed rows, or may contain some.
+"""Obsolete artifacts of a blend that contain, or may contain, removed rows.
 
 Entry point: `find_retracted_blend_artifacts`.
 """
@@ -13,7 +13,7 @@ from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import BLEND_SNAPSHOT
-from dataprep_assets.pipelines.blend.row_ids import blend_ids, open_index
+from dataprep_assets.pipelines.blend.row_ids import load_blend_ids, open_index
 from dataprep_assets.pipelines.blend.stage_shards import SHARDS
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
@@ -21,7 +21,7 @@ from dataprep_assets.tokenization.document_ids import DocumentIds
 def find_retracted_blend_artifacts(
     blend: BlendDeclaration, store: ArtifactStore, unplanned: Iterable[Artifact]
 ) -> list[Artifact]:
-    """Return the unplanned artifacts that contain a removed row or may contain one.
+    """Return the unplanned artifacts that contain, or may contain, a removed row.
 
     Raises the errors of `find_unplanned_retracted`.
     """
@@ -29,13 +29,13 @@ def find_retracted_blend_artifacts(
 
     def contains(artifact: Artifact, receipt: Receipt, ids: DocumentIds, hashes: NDArray[np.uint64]) -> bool:
         index = open_index(store, artifact, receipt, ids)
-        return index is None or bool(np.any(index.are_kept[index.lines_with(hashes)]))
+        return index is None or bool(np.any(index.are_kept[index.find_lines(hashes)]))
 
     return find_unplanned_retracted(
         store,
         unplanned,
         retractions=blend.retractions,
-        load_ids=lambda: blend_ids(blend),
+        load_ids=lambda: load_blend_ids(blend),
         snapshots=BLEND_SNAPSHOT,
         shards=shards,
         source=lambda partition: blend.artifact(shards, partition),

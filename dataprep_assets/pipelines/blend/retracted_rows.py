@@ -1,6 +1,6 @@
 """The check that a shard of conversations, pairs or records has no removed row.
 
-The views are compared with the shards by their own checks (`matches_run`).
+Views need no such check, because `matches_run` compares them with the shards.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from dataprep_assets.tokenization.document_ids import RowIds
 MAX_SAMPLED = 8
 """Maximum number of rows per source file whose ids are computed again."""
 ABOUT = "No removed row is left (checked by the rows' ids, and by computing a sample of them again)."
-"""Description of the check."""
+"""Description of the check that no retracted row is left."""
 
 
 @fail_on_errors
@@ -39,9 +39,9 @@ def no_retracted_row(
     Args:
         directory: The shard's directory.
         receipt: The shard's receipt.
-        retractions: The ids of the blend's rows, and its list.
+        retractions: The blend's retraction list, and the kind of its ids.
         sources: The shard's source files.
-        as_json: How the rows of these files are read.
+        as_json: Whether Parquet rows of the source files are read as JSON.
     """
     ledger, listed_hashes = require_ledger(receipt), retractions.hashes
     removed_count = ledger.dropped.get(RETRACTED, 0)
@@ -53,7 +53,7 @@ def no_retracted_row(
     assert retractions.ids is not None, "a list needs ids"
     index = RowIndex.from_folder(directory, receipt)
     return build_verdict(
-        _defects(index, receipt, retractions, sources, as_json=as_json),
+        _find_defects(index, receipt, retractions, sources, as_json=as_json),
         f"None of the {count_of(len(listed_hashes), 'id')} on the list is among the "
         f"{count_of(ledger.documents, 'kept row')}; {removed_count} removed.",
         REBUILD,
@@ -61,14 +61,14 @@ def no_retracted_row(
     )
 
 
-def _defects(
+def _find_defects(
     index: RowIndex, receipt: Receipt, retractions: RowRetractions, sources: Sequence[SourcePart], *, as_json: bool
 ) -> Iterator[str]:
     name = describe_artifact(receipt)
-    listed_lines = index.lines_with(retractions.hashes)
+    listed_lines = index.find_lines(retractions.hashes)
     kept_lines = listed_lines[index.are_kept[listed_lines]].tolist()
     for line in kept_lines[:SHOWN]:
-        file, row = index.place_of(line)
+        file, row = index.locate_row(line)
         yield f"{name}: {file}: row {row} is retracted, but is in the shard"
     if len(kept_lines) > SHOWN:
         yield f"{name}: {count_of(len(kept_lines) - SHOWN, 'more retracted row')}"
@@ -82,7 +82,7 @@ def _defects(
 
 
 def _find_changed_ids(index: RowIndex, name: str, ids: RowIds, source: SourcePart, *, as_json: bool) -> Iterator[str]:
-    """Yield the sampled rows of a source file that have a different id in the index."""
+    """Yield a sentence for each sampled row of a source file whose id differs from the id in the index."""
     of_source = index.table[:, 0] == source.ordinal
     rows, hashes = index.table[of_source, 1], index.hashes[of_source]
     sample = np.unique(np.linspace(0, len(rows) - 1, min(MAX_SAMPLED, len(rows))).astype(np.intp))

@@ -1,8 +1,8 @@
 """Artifact `<dataset>/rl_manifest`: the manifest of the latest blend run, under a fixed path for trainers.
 
-A blend run is named after its content, so its folder changes with the data. Nemotron's RL recipes take a folder and
-read its `manifest.json` (`${manifest:<folder>,train}`). Use this artifact's folder there. It contains the run's files
-(`trainer_entry.py`): `manifest.json`, and `shards.json` with the shards of each split.
+A blend run is named after its content, so its folder changes with the data. Nemotron's RL recipes read the
+`manifest.json` in a declared folder (`${manifest:<folder>,train}`). Declare this artifact's folder. It contains two of
+the run's files (`trainer_entry.py`): `manifest.json`, and `shards.json` with the shards of each split.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,9 +26,9 @@ from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend import blend_run
+from dataprep_assets.pipelines.blend.blend import find_blend_run
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.output.run_layout import json_object
+from dataprep_assets.pipelines.blend.output.run_layout import read_json_object
 from dataprep_assets.pipelines.blend.output.trainer_entry import MANIFEST, RL_MANIFEST, SHARDS
 from dataprep_assets.stores.files import digest_value
 
@@ -37,13 +37,13 @@ _FILES = (MANIFEST, SHARDS)
 
 
 class RlManifestFacts(Facts):
-    """Facts of the manifest's receipt, which identify its blend run."""
+    """Facts of the manifest, which identify its blend run."""
 
     run_hash: str
 
 
-def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactSpec:
-    """Return the specification of the manifest of a blend's `run`."""
+def build_rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactSpec:
+    """Return the spec of the manifest of a blend's `run`."""
     return ArtifactSpec(
         declaration=blend,
         name=RL_MANIFEST,
@@ -65,7 +65,7 @@ def rl_manifest_spec(blend: BlendDeclaration, *, run: ArtifactSpec) -> ArtifactS
 
 
 def _build_recipe(blend: BlendDeclaration, store: ArtifactStore) -> Recipe:
-    run = blend_run(blend, store)
+    run = find_blend_run(blend, store)
     content = store.require(run).content
     return Recipe(
         artifact=blend.artifact(RL_MANIFEST),
@@ -80,11 +80,11 @@ def _build_manifest(blend: BlendDeclaration, request: BuildRequest) -> Iterator[
 
 
 def build_rl_manifest(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Publish the manifest of the committed plan's blend run under its fixed path.
+    """Build the artifact with the manifest of the committed plan's blend run.
 
-    Returns the receipt and whether it was reused. Raises MissingArtifactError if no blend run was built yet.
+    Returns the receipt, and whether the artifact was reused. Raises MissingArtifactError if the run is not built.
     """
-    run = blend_run(blend, store)
+    run = find_blend_run(blend, store)
     run_receipt = store.require(run)
 
     def write(staged: Path) -> WrittenFiles:
@@ -103,18 +103,18 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
 
 @dataclass(frozen=True)
 class OpenedRlManifest(OpenedArtifact):
-    """An opened manifest, the subject of the checks."""
+    """A manifest that is opened for checks."""
 
     blend: BlendDeclaration
 
 
 def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
-    """Check that the manifest matches the committed plan's run and names at most one of its files per split."""
+    """Check that the manifest belongs to the committed plan's run, and names only files of that run."""
     directory, receipt = manifest.directory, manifest.receipt
-    run = blend_run(manifest.blend, manifest.store)
+    run = find_blend_run(manifest.blend, manifest.store)
     run_receipt = manifest.store.require(run)
     files = {record.path for record in run_receipt.files}
-    value = json_object(directory / MANIFEST)
+    value = read_json_object(directory / MANIFEST)
     defects = [
         f"{describe_artifact(receipt)}: {name} differs from the file of {run}"
         for name in _FILES
@@ -134,7 +134,7 @@ def points_to_latest_run(manifest: OpenedRlManifest) -> Finding:
         path = value.get(key)
         if not isinstance(path, str):
             defects.append(f"{describe_artifact(receipt)}: {key} is not a string")
-        # compare only the path after the trainer's root (run and file), because the root may differ
+        # compare only the path after the root, because the trainer's root may differ from this machine's
         elif path and path.partition(f"/{run}/")[2] not in files:
             defects.append(f"{describe_artifact(receipt)}: {key} is {path}, which is not a file of {run}")
     return build_verdict(

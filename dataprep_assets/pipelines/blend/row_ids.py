@@ -1,13 +1,14 @@
-"""Ids of the rows of conversations, pairs and records, by which `dataprep retract` removes rows from a blend.
+"""Ids of rows (conversations, pairs and records), by which `dataprep retract` removes rows from a blend.
 
-`row_ids.npy`, an int64 array next to a shard's rows, has one line per row that the shard read: ordinal of its source,
-row, and hash (`tokenization/document_ids.py`). It also has the dropped rows and the removed rows, so that they can be
-found by their ids, but not the rows that could not be parsed. A sensitive blend without a key has no such file.
+`row_ids.npy`, an int64 array next to a shard's rows, has one line per row that the shard has read: the ordinal of its
+source, its row number, and its hash (`tokenization/document_ids.py`). Dropped rows and removed rows are included so
+that they can be found by their ids. Rows that could not be parsed are not included. A sensitive blend without a key has
+no such file.
 
-The hashes on the retraction list that a shard has read are part of its key, so a changed list rebuilds only the shards
-that have read the rows.
+A shard's key covers the listed hashes that the shard has read, so a changed retraction list rebuilds only the shards
+that have read the listed rows.
 
-Entry points: `RowRetractions`, `row_retractions`; `ReadRows` for a build; `RowIndex`, `current_retractions`.
+Entry points: `RowRetractions`, `load_row_retractions`; `ReadRows` for a build; `RowIndex`, `find_current_retractions`.
 """
 
 from array import array
@@ -20,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.retractions import are_listed, format_ids, read_retracted_ids
+from dataprep_assets.curation.retractions import find_listed, format_ids, read_retracted_ids
 from dataprep_assets.errors import ConfigError, DataprepError
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins, write_origins
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore
@@ -31,15 +32,15 @@ from dataprep_assets.tokenization.document_ids import DocumentIds, RowIds
 
 ROW_IDS = "row_ids.npy"
 _MAX_ROWS = 1 << 40
-"""Limit of row numbers, to combine the ordinal of a source and a row into one integer."""
+"""Upper limit of row numbers, which allows a source's ordinal and a row to be combined into one integer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowRetractions:
-    """The ids of a blend's rows, and the hashes on its retraction list. Picklable.
+    """The kind of a blend's row ids, and the hashes on its retraction list. Instances are picklable.
 
-    `ids` is None for a sensitive blend without a key. `listed_bytes` has sorted little-endian uint64 hashes; `hashes`
-    is the same as an array.
+    `ids` is None for a sensitive blend without a key. `listed_bytes` has the sorted hashes as little-endian uint64, and
+    `hashes` returns them as an array.
     """
 
     ids: RowIds | None = field(default_factory=RowIds)
@@ -51,25 +52,28 @@ class RowRetractions:
         return np.frombuffer(self.listed_bytes, "<u8").astype(np.uint64, copy=False)
 
     def key_parts(self) -> dict[str, str]:
-        """Return the parts of a shard's key that identify the ids; empty for ids of whole rows without a key."""
+        """Return the parts of a shard's key that identify the kind of ids; empty for unkeyed ids of whole rows."""
         if self.ids is None:
             return {"row_ids": "none"}
         return {name: str(value) for name, value in self.ids.key_parts().items() if value is not None}
 
 
-def row_retractions(blend: BlendDeclaration) -> RowRetractions:
-    """Return the ids and the retraction list of a blend. Raises the errors of `read_retracted_ids`."""
-    ids = blend_ids(blend)
+def load_row_retractions(blend: BlendDeclaration) -> RowRetractions:
+    """Return the kind of ids and the retraction list of a blend.
+
+    Raises ConfigError if there is a list but rows have no ids, and the errors of `read_retracted_ids`.
+    """
+    ids = load_blend_ids(blend)
     assert ids is None or isinstance(ids, RowIds), "not for pretraining"
     if ids is None and blend.retractions is not None and blend.retractions.exists():
         raise ConfigError(f"{blend.retractions}: {describe_missing_id_key(blend)}, or remove the list")
     return RowRetractions(ids=ids, listed_bytes=read_retracted_ids(blend.retractions, ids).astype("<u8").tobytes())
 
 
-def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
-    """Return how a blend identifies its documents or rows; None for a sensitive blend without a key.
+def load_blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
+    """Return the kind of ids of a blend's documents or rows; None for a sensitive blend without a key.
 
-    Raises ConfigError if the key is not in the environment.
+    Raises ConfigError if the declared key is not in the environment.
     """
     key = blend.source_key.load("source_key") if blend.source_key is not None else None
     kind = DocumentIds if blend.stage == "pretrain" else RowIds
@@ -77,7 +81,7 @@ def blend_ids(blend: BlendDeclaration) -> DocumentIds | None:
 
 
 def describe_missing_id_key(blend: BlendDeclaration) -> str:
-    """Return the sentence on a sensitive blend without a key, and its remedy."""
+    """Return a sentence about a sensitive blend without a key, with the remedy."""
     return (
         f"{blend.dataset} is sensitive and has no `source_key`, so its rows cannot be found. Declare one and run the "
         "dataset once"
@@ -85,16 +89,16 @@ def describe_missing_id_key(blend: BlendDeclaration) -> str:
 
 
 class ReadRows:
-    """The ids of the rows that a build reads, in their order."""
+    """The ids of the rows that a build reads, in the order of reading."""
 
     def __init__(self, retractions: RowRetractions) -> None:
-        """Prepare reading the rows of one or more files."""
+        """Start with no rows. The rows may be from several files."""
         self._ids, self._listed = retractions.ids, frozenset(retractions.hashes.tolist())
-        # arrays, because a shard may have millions of rows
+        # use arrays instead of lists, because a shard may have millions of rows
         self._ordinals, self._rows, self._hashes = array("q"), array("q"), array("Q")
 
     def is_retracted(self, row: Mapping[str, Any], ordinal: int, number: int) -> bool:
-        """Return whether a row is on the list, and keep its id, source and number."""
+        """Return whether a row is on the retraction list; also record the row's id, source and number."""
         if self._ids is None:
             return False
         row_hash = self._ids.hash_row(row)
@@ -110,7 +114,7 @@ class ReadRows:
         return np.column_stack([*columns, np.array(self._hashes, np.uint64).view(np.int64)])
 
 
-def hashes_of(table: Origins) -> NDArray[np.uint64]:
+def extract_hashes(table: Origins) -> NDArray[np.uint64]:
     """Return the hashes in the lines of `row_ids.npy`: shape `(rows,)`, uint64."""
     return np.ascontiguousarray(table[:, 2]).view(np.uint64)
 
@@ -125,15 +129,15 @@ def write_row_ids(folder: Path, table: Origins, retractions: RowRetractions) -> 
 
 def find_listed_hashes(table: Origins, retractions: RowRetractions) -> tuple[str, ...]:
     """Return the listed hashes in the lines of `row_ids.npy`, as sorted hex strings."""
-    hashes = hashes_of(table)
-    return format_ids(np.unique(hashes[are_listed(hashes, retractions.hashes)]))
+    hashes = extract_hashes(table)
+    return format_ids(np.unique(hashes[find_listed(hashes, retractions.hashes)]))
 
 
 class RowIndex:
-    """The ids of the rows of a finished shard of conversations, pairs or records."""
+    """Index of the rows that a finished shard of conversations, pairs or records has read, by their ids."""
 
     def __init__(self, receipt: Receipt, read: Callable[[str], bytes]) -> None:
-        """Open the index of a shard, which must have one (`has_index`), by a function that reads its files."""
+        """Open the index of a shard, which must have one (`has_index`). `read` returns the content of a file."""
         self._receipt, self._read = receipt, read
         self._sources: Sequence[Mapping[str, Any]] = receipt.facts.get("sources", ())
 
@@ -155,11 +159,11 @@ class RowIndex:
     @cached_property
     def hashes(self) -> NDArray[np.uint64]:
         """The hash of each line: shape `(rows,)`, uint64."""
-        return hashes_of(self.table)
+        return extract_hashes(self.table)
 
     @cached_property
     def files(self) -> list[str]:
-        """The shard's source files."""
+        """Names of the shard's source files."""
         return [str(source["file"]) for source in self._sources]
 
     @cached_property
@@ -167,14 +171,14 @@ class RowIndex:
         """Whether the row of each line is in the shard: shape `(rows,)`."""
         if not any(record.path == ORIGINS for record in self._receipt.files):
             return np.zeros(len(self.table), np.bool_)
-        # sequences also have their number in the conversation
+        # the origins of sequences have a third column, their number in the conversation
         columns = 3 if "sequences" in self._receipt.facts else 2
         origins = parse_origins(self._read(ORIGINS), columns, f"{self._receipt.partition}/{ORIGINS}")
-        return np.isin(_positions(self.table), _positions(origins))
+        return np.isin(_combine_positions(self.table), _combine_positions(origins))
 
-    def lines_with(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
+    def find_lines(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the numbers of the lines with one of these sorted hashes."""
-        return np.flatnonzero(are_listed(self.hashes, wanted_hashes))
+        return np.flatnonzero(find_listed(self.hashes, wanted_hashes))
 
     def hash_at(self, file: str, row: int) -> int | None:
         """Return the hash of a row of a source file; None if the shard has not read it."""
@@ -182,23 +186,26 @@ class RowIndex:
         lines = np.flatnonzero(np.isin(self.table[:, 0], ordinals) & (self.table[:, 1] == row))
         return int(self.hashes[lines[0]]) if len(lines) else None
 
-    def place_of(self, line: int) -> tuple[str, int]:
+    def locate_row(self, line: int) -> tuple[str, int]:
         """Return the source file and the row of a line."""
         ordinal, row = self.table[line, :2].tolist()
         return next(str(source["file"]) for source in self._sources if source["ordinal"] == ordinal), row
 
-    def tokens_of(self, lines: NDArray[np.intp]) -> tuple[int, ...]:
-        """Return no counts, because the index has no tokens."""
+    def count_tokens(self, lines: NDArray[np.intp]) -> tuple[int, ...]:
+        """Return an empty tuple, because this index does not count tokens."""
         return ()
 
-    def sources_of(self, lines: NDArray[np.intp]) -> Mapping[str, str]:
-        """Return the source files of these lines: name → SHA-256."""
+    def find_sources(self, lines: NDArray[np.intp]) -> Mapping[str, str]:
+        """Return the SHA-256 of the source files of these lines, by name."""
         ordinals = set(self.table[lines, 0].tolist())
         return {str(s["file"]): str(s["sha256"]) for s in self._sources if s["ordinal"] in ordinals}
 
 
 class DocumentIndex:
-    """The ids of the documents of a finished pretraining shard, with the methods of `RowIndex`; all are kept."""
+    """Index of the documents of a finished pretraining shard, by their ids, with the methods of `RowIndex`.
+
+    A line is a document, and every document is in the shard.
+    """
 
     def __init__(self, shard: IndexedShard) -> None:
         self._shard = shard
@@ -210,7 +217,7 @@ class DocumentIndex:
 
     @property
     def files(self) -> list[str]:
-        """The shard's source files."""
+        """Names of the shard's source files."""
         return self._shard.files
 
     @property
@@ -218,7 +225,7 @@ class DocumentIndex:
         """Whether each document is in the shard: shape `(documents,)`."""
         return np.ones(self._shard.documents, np.bool_)
 
-    def lines_with(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
+    def find_lines(self, wanted_hashes: NDArray[np.uint64]) -> NDArray[np.intp]:
         """Return the numbers of the documents with one of these sorted hashes."""
         return self._shard.find_by_hashes(wanted_hashes)
 
@@ -226,24 +233,24 @@ class DocumentIndex:
         """Return the hash of a row of a source file; None if it is not a document of the shard."""
         return self._shard.hash_at(file, row)
 
-    def place_of(self, line: int) -> tuple[str, int]:
+    def locate_row(self, line: int) -> tuple[str, int]:
         """Return the source file and the row of a document."""
         file, row = self._shard.rows.locate(line)
         return self.files[file], row
 
-    def tokens_of(self, lines: NDArray[np.intp]) -> tuple[int, ...]:
-        """Return the number of tokens of these documents."""
+    def count_tokens(self, lines: NDArray[np.intp]) -> tuple[int, ...]:
+        """Return a tuple with the total number of tokens of these documents."""
         return (self._shard.tokens_of(lines),)
 
-    def sources_of(self, lines: NDArray[np.intp]) -> Mapping[str, str]:
-        """Return the source files of these documents: name → SHA-256."""
+    def find_sources(self, lines: NDArray[np.intp]) -> Mapping[str, str]:
+        """Return the SHA-256 of the source files of these documents, by name."""
         return self._shard.sources_of(lines)
 
 
 def open_index(
     store: ArtifactStore, artifact: Artifact, receipt: Receipt, ids: DocumentIds
 ) -> RowIndex | DocumentIndex | None:
-    """Return the index of a finished shard; None if it has none with ids of the same field and key as `ids`."""
+    """Return the index of a finished shard; None unless its ids have the same field and key as `ids`."""
     if isinstance(ids, RowIds):
         return RowIndex.from_store(store, artifact, receipt) if has_index(receipt, ids) else None
     shard = IndexedShard(store, artifact, receipt)
@@ -251,22 +258,22 @@ def open_index(
     return DocumentIndex(shard) if shard.facts.document_ids is not None and is_same else None
 
 
-def _positions(lines: Origins) -> NDArray[np.int64]:
+def _combine_positions(lines: Origins) -> NDArray[np.int64]:
     return lines[:, 0] * _MAX_ROWS + lines[:, 1]
 
 
 def has_index(receipt: Receipt, ids: RowIds) -> bool:
-    """Return whether a shard has ids that can be compared with `ids`: of the same field, with the same key."""
+    """Return whether a shard has an index whose ids are comparable with `ids`: of the same field, with the same key."""
     settings = receipt.recipe.get("settings", {})
     is_same = (settings.get("id_field"), settings.get("id_key")) == (ids.id_field, ids.key_digest)
     return is_same and any(record.path == ROW_IDS for record in receipt.files)
 
 
-def current_retractions(store: ArtifactStore, shard: Artifact, retractions: RowRetractions) -> tuple[str, ...]:
-    """Return the listed hashes that the current shard has read, as sorted hex strings.
+def find_current_retractions(store: ArtifactStore, shard: Artifact, retractions: RowRetractions) -> tuple[str, ...]:
+    """Return the listed hashes that the existing shard has read, as sorted hex strings.
 
-    The result is empty for a missing or unreadable shard. Such a shard is built anyway, and its new key has the hashes
-    that it has read.
+    The result is empty for a missing or unreadable shard. Such a shard is built in any case, and its new key then
+    covers the hashes that it has read.
     """
     if not retractions.listed_bytes or retractions.ids is None:
         return ()

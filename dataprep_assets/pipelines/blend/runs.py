@@ -1,12 +1,12 @@
-"""Builder of the blend run: the finished shards in the trainer's layout, below `runs/<run_hash>/`.
+"""The blend run: the finished shards in the trainer's layout, below `runs/<run_hash>/`.
 
     config.json       the settings behind the run hash
     datasets/         the shards (`run_layout.py`)
     realised.json     requested and realized shares, one row per dataset and split (`realized_shares.py`)
 
-The run also contains the trainer's entry files (`trainer_entry.py`). Data files are the shards' files under different
-names, as links if the store supports them. A missing, stale or damaged shard is an error that contains its name. A
-shard without data is recorded as empty in the receipt and is not listed in the run's files.
+The run also contains the trainer's entry files (`trainer_entry.py`). Its data files are the shards' files under
+different names, as links if the store supports links. A missing, stale or damaged shard raises an error that names it.
+A shard without data is recorded as empty in the receipt, and is not in the trainer's entry files.
 """
 
 import hashlib
@@ -24,18 +24,18 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
 from dataprep_assets.pipelines.blend.finished_shards import (
     FinishedShard,
     ShardToBuild,
-    data_file,
-    finished_shards,
+    find_data_file,
+    load_finished_shards,
 )
 from dataprep_assets.pipelines.blend.output.realized_shares import RealizedShare, compute_shares, list_used_shards
 from dataprep_assets.pipelines.blend.output.run_layout import RunLayout, is_equivalent, write_datasets
 from dataprep_assets.pipelines.blend.output.trainer_entry import write_entry
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
-from dataprep_assets.pipelines.blend.plan.planner import stage_identity
+from dataprep_assets.pipelines.blend.plan.planner import collect_stage_identity
 from dataprep_assets.stores.files import digest_value
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 2, "pairs": 1, "rl": 3}
-"""Version of a run's layout, by stage."""
+"""Stage → version of a run's layout."""
 RUNS = "runs"
 CONFIG = "config.json"
 REALIZED = "realised.json"
@@ -43,7 +43,10 @@ _BLOCK = 1 << 20
 
 
 class RunFacts(Facts):
-    """Facts of a run: `root` (its location for the trainer), `empty` partitions, and `used` (split → partitions)."""
+    """Facts of a run. `root` is the location at which the trainer finds it. `used` maps splits to partition keys.
+
+    `empty` are the partition keys of shards without data.
+    """
 
     run_hash: str
     stage: Stage
@@ -54,8 +57,8 @@ class RunFacts(Facts):
     realised: tuple[RealizedShare, ...]
 
 
-def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
-    """Return the run's location for the trainer: below `trainer_root` if it is declared, otherwise in the store."""
+def locate_run(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> str:
+    """Return the location at which the trainer finds the run: below `trainer_root` if declared, else in the store."""
     artifact = blend.artifact(RUNS, plan.run_hash)
     if blend.trainer_root is not None:
         return f"{blend.trainer_root.rstrip('/')}/{artifact}"
@@ -64,39 +67,39 @@ def run_root(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> 
     return location if "://" in location else str(Path(location).resolve())
 
 
-def run_key(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]) -> str:
-    """Return the key of a run: a digest of its hash, its shards' content and use, and its location for the trainer.
+def compute_run_key(
+    blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]
+) -> str:
+    """Return the key of a run, which covers its run hash, its location, and the content and use of its shards.
 
-    `blend` and `plan` decide the use of the `shards` (all shards of the plan, in order). `store` decides the location.
+    `blend` and `plan` determine the use of the `shards` (all shards of the plan, in order), and `store` determines the
+    location.
     """
-    # The key also covers shares, epochs and trainer paths, because the run's files contain them. It omits the
-    # tolerance, which affects only a check.
+    # The key also covers weights, epochs and the trainer's paths, because they determine the run's files. It does not
+    # cover the tolerance, which affects only a check.
     use = [
         blend.train_tokens,
         blend.max_epochs,
-        run_root(blend, store, plan),
+        locate_run(blend, store, plan),
         [[unit.name, unit.split, unit.dataset.weight] for unit in plan.units],
     ]
     content = [[str(shard.artifact.partition), shard.receipt.content] for shard in shards]
-    return digest_value([RUNS, run_version(blend), plan.run_hash, use, content])
+    return digest_value([RUNS, get_run_version(blend), plan.run_hash, use, content])
 
 
-def run_version(blend: BlendDeclaration) -> int:
+def get_run_version(blend: BlendDeclaration) -> int:
     """Return the layout version of the blend's stage."""
     return VERSIONS[blend.stage]
 
 
-def run_recipe(
+def build_run_recipe(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, shards: Sequence[FinishedShard]
 ) -> Recipe:
-    """Return the current recipe of a blend run.
-
-    `blend` and `plan` decide the use of the `shards` (all shards of the plan, in order). `store` decides the location.
-    """
+    """Return the current recipe of a blend run. The arguments are the same as for `compute_run_key`."""
     return Recipe(
         artifact=blend.artifact(RUNS, plan.run_hash),
-        key=run_key(blend, store, plan, shards),
-        version=run_version(blend),
+        key=compute_run_key(blend, store, plan, shards),
+        version=get_run_version(blend),
         settings={
             "run_hash": plan.run_hash,
             "train_tokens": blend.train_tokens,
@@ -114,13 +117,13 @@ def build_blend_run(
     """Lay out the finished shards of a plan as a run, with the trainer's entry files.
 
     `blend` is the declaration, `store` contains the shards and receives the run, `plan` is the committed plan, and
-    `shards` are all its chosen shards. Returns the receipt and whether it was reused. Raises the errors of
-    `finished_shards`.
+    `shards` are all its chosen shards. Returns the receipt, and whether the run was reused. Raises the errors of
+    `load_finished_shards`.
     """
-    finished = finished_shards(blend, store, plan, shards)
+    finished = load_finished_shards(blend, store, plan, shards)
 
     def write(staged: Path) -> WrittenFiles:
-        run = RunLayout(blend=blend, store=store, target=staged, root=run_root(blend, store, plan))
+        run = RunLayout(blend=blend, store=store, target=staged, root=locate_run(blend, store, plan))
         _lay_out(run, plan, finished)
         return WrittenFiles(
             inputs={str(shard.artifact.partition): shard.receipt.content for shard in finished},
@@ -129,12 +132,12 @@ def build_blend_run(
             joined=tuple(run.joined),
         )
 
-    return ensure_built(run_recipe(blend, store, plan, finished), store, write, blend.verify)
+    return ensure_built(build_run_recipe(blend, store, plan, finished), store, write, blend.verify)
 
 
 def _lay_out(run: RunLayout, plan: BlendPlan, finished: Sequence[FinishedShard]) -> None:
     shards_by_split = list_used_shards(run.blend, finished)
-    run.write(CONFIG, {"run_hash": plan.run_hash, **stage_identity(run.blend)})
+    run.write(CONFIG, {"run_hash": plan.run_hash, **collect_stage_identity(run.blend)})
     run.write(REALIZED, [asdict(row) for row in compute_shares(run.blend, finished, shards_by_split)])
     write_datasets(run, plan, finished)
     write_entry(run, plan, shards_by_split)
@@ -142,7 +145,7 @@ def _lay_out(run: RunLayout, plan: BlendPlan, finished: Sequence[FinishedShard])
 
 @dataclass(frozen=True, kw_only=True)
 class _RunDescription(RunLayout):
-    """Layout of a run without the shards' data. `parts` lists the shard files in each file of the run."""
+    """Layout of a run without the shards' data. `parts` maps each data file of the run to its shards' files."""
 
     parts: dict[str, list[FileRef]] = field(default_factory=dict)
 
@@ -151,8 +154,8 @@ class _RunDescription(RunLayout):
         self.join([shard], suffix, name)
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
-        """Record the shards' files under their joint name in the run."""
-        self.parts[name] = [FileRef(s.artifact, data_file(self.blend, s.receipt, suffix)) for s in shards]
+        """Record the shards' files under the name of their joined file in the run."""
+        self.parts[name] = [FileRef(s.artifact, find_data_file(self.blend, s.receipt, suffix)) for s in shards]
 
 
 def _build_facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[FinishedShard], root: str) -> RunFacts:
@@ -168,11 +171,11 @@ def _build_facts(blend: BlendDeclaration, plan: BlendPlan, finished: Sequence[Fi
     )
 
 
-def _file_defects(run: _RunDescription, directory: Path, receipt: Receipt) -> Iterator[str]:
-    """Yield a sentence for each file of a run in `directory` that does not match the receipts of its shards."""
+def _find_file_defects(run: _RunDescription, directory: Path, receipt: Receipt) -> Iterator[str]:
+    """Yield a sentence for each data file of the run in `directory` that does not match its shards' receipts."""
     digests = {record.path: record.sha256 for record in receipt.files}
     for name, parts in run.parts.items():
-        # a file from a single shard has that shard's digest, so do not read the file
+        # do not read a file from a single shard, because the run's receipt must have the digest of the shard's file
         if len(parts) == 1:
             shard_file, shard = parts[0].record, parts[0].artifact.partition
             if digests.get(name) != shard_file.sha256:
@@ -182,9 +185,9 @@ def _file_defects(run: _RunDescription, directory: Path, receipt: Receipt) -> It
 
 
 def _is_concatenation(path: Path, parts: Sequence[FileRef]) -> bool:
-    """Return whether a file is the concatenation of the parts, according to their digests."""
+    """Return whether a file is the concatenation of `parts`, whose sizes and digests are known."""
     with open(path, "rb") as file:
-        # digest each part at its expected position, so the run is read once and its shards are not read
+        # digest each part at its expected position, so that the shards' files need not be read
         for part in parts:
             digest, remaining = hashlib.sha256(), part.record.bytes
             while remaining and (block := file.read(min(remaining, _BLOCK))):
@@ -203,7 +206,7 @@ def find_contradicted_claims(
     directory: Path,
     receipt: Receipt,
 ) -> Iterator[str]:
-    """Yield the claims of a blend run that its plan or its shards contradict.
+    """Yield a sentence for each claim of a blend run that contradicts its plan or its shards.
 
     Args:
         blend: The declaration.
@@ -215,7 +218,7 @@ def find_contradicted_claims(
     """
     facts, expected_facts = (
         RunFacts.from_receipt(receipt),
-        _build_facts(blend, plan, finished, run_root(blend, store, plan)),
+        _build_facts(blend, plan, finished, locate_run(blend, store, plan)),
     )
     for name in RunFacts.model_fields:
         if getattr(facts, name) != getattr(expected_facts, name):
@@ -223,12 +226,12 @@ def find_contradicted_claims(
     ledger = (receipt.ledger or Ledger()).of_documents
     if ledger != Ledger.total(shard.ledger for shard in finished).of_documents:
         yield f"{directory}: its ledger is not the sum of its shards' ledgers"
-    # Lay out the run again without the shards' data. Each JSON file and list must equal the new one, and each data
-    # file must match the shard files recorded for it.
+    # Lay out the run again without the shards' data. The run's JSON and text files must equal the new ones, and each
+    # data file must match the shards' files that the new layout records for it.
     with create_scratch(store.root / blend.dataset) as folder:
         run = _RunDescription(blend=blend, store=store, target=folder, root=expected_facts.root)
         _lay_out(run, plan, finished)
-        yield from _file_defects(run, directory, receipt)
+        yield from _find_file_defects(run, directory, receipt)
         for path in sorted(run.target.rglob("*.*")):
             stored_path = directory / path.relative_to(run.target)
             if path.is_file() and not is_equivalent(path, stored_path):

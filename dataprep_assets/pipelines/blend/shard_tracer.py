@@ -1,7 +1,7 @@
 """Tracing of rows of shards that have views: conversations, preference pairs and RL records.
 
-A trace begins at a row of a shard, at a row of a view, at a row of a source file, or at a row's id. The kinds of shards
-differ in how they read a row, its tokens and its places.
+A trace begins at a row of a shard, a view or a source file, or at the id of a row. The tracer of each stage defines how
+a row, its tokens and its locations are read.
 
 Entry points: `TracedShard`, `ShardTracer`.
 """
@@ -18,7 +18,7 @@ from dataprep_assets.errors import ConfigError, NotFoundError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.row_ids import RowIndex, blend_ids, describe_missing_id_key, has_index
+from dataprep_assets.pipelines.blend.row_ids import RowIndex, describe_missing_id_key, has_index, load_blend_ids
 from dataprep_assets.pipelines.blend.view import BlendView, ViewRows
 from dataprep_assets.stream.stream_tracer import find_quarantined
 from dataprep_assets.tokenization.document_ids import RowIds, hash_id
@@ -28,7 +28,7 @@ class TracedShard(ABC):
     """A finished shard, whose `origins.npy` has the source of each row."""
 
     def __init__(self, handle: ArtifactHandle, unit: str, sources: Sequence[Any]) -> None:
-        """Open a shard of the dataset `unit`, given the facts of its sources."""
+        """Open a shard of the dataset `unit`; `sources` are the facts of the shard's source files."""
         self.handle, self.unit = handle, unit
         self._files = {source.ordinal: source.file for source in sources}
 
@@ -40,21 +40,21 @@ class TracedShard(ABC):
     @property
     @abstractmethod
     def count(self) -> int:
-        """Number of rows that a question can give: packed rows, pairs or records."""
+        """Number of rows to which a query can refer: packed rows, pairs or records."""
 
     @cached_property
     def origins(self) -> Origins:
-        """Ordinal of the source and row in it, for each row."""
+        """The ordinal of the source and the source row, for each row."""
         return parse_origins(self.handle.read(ORIGINS), 2, f"{self.handle.artifact}/{ORIGINS}")
 
     def find_rows(self, file: str, row: int) -> list[int]:
-        """Return the numbers of the rows from a source row."""
+        """Return the numbers of the shard's rows that are from a source row."""
         ordinals = [ordinal for ordinal, name in self._files.items() if name == file]
         is_match = np.isin(self.origins[:, 0], ordinals) & (self.origins[:, 1] == row)
         return [int(number) for number in np.flatnonzero(is_match)]
 
-    def source(self, number: int) -> tuple[str, int]:
-        """Return the source file and row of a row."""
+    def find_source(self, number: int) -> tuple[str, int]:
+        """Return the source file and the source row of a shard's row."""
         ordinal, row = self.origins[number, :2].tolist()
         return self._files[ordinal], row
 
@@ -72,20 +72,20 @@ V = TypeVar("V", bound=BlendView[Any])
 
 
 class ShardTracer(Tracer, ABC, Generic[S, V]):
-    """Tracer of a kind of shards and its views."""
+    """Tracer of one kind of shards, and of their views."""
 
     view_kind: type[V]
     field: ClassVar[str]
-    """Field of a query that is a row of a shard."""
+    """Field of a query that refers to a row of a shard."""
     noun: ClassVar[str]
-    """Noun for such a row, in messages."""
+    """Noun for a row of a shard, in messages."""
     subject: ClassVar[str]
-    """Noun for the subject of a trace, in messages."""
+    """Noun for the traced object, in messages."""
     absence: ClassVar[str] = "the row does not exist"
-    """Reason for a source row that is neither in a shard nor in the quarantine."""
+    """Reason why a source row is neither in a shard nor in the quarantine, in messages."""
 
     def __init__(self, blend: BlendDeclaration, store: ArtifactStore, units: dict[str, list[str]]) -> None:
-        """Open the shards of a blend, given as partitions by dataset."""
+        """Open the shards of a blend; `units` maps datasets to partition keys."""
         self._blend, self._store = blend, store
         name = self.view_kind.split_type.shards_name
         self._shards = {
@@ -96,22 +96,22 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
 
     @abstractmethod
     def _open(self, handle: ArtifactHandle, unit: str) -> S:
-        """Return a shard of a dataset."""
+        """Return a shard of the dataset `unit`, opened for tracing."""
 
     @abstractmethod
     def _trace_row(self, shard: S, number: int, *, is_shown: bool) -> Trace:
-        """Return the trace of a row, with its text if it is shown."""
+        """Return the trace of a shard's row, with its text if `is_shown`."""
 
-    def _rows_of_shard(self, shard: S, number: int) -> Sequence[int]:
-        """Return the rows to trace for a row that a question gives."""
+    def _select_shard_rows(self, shard: S, number: int) -> Sequence[int]:
+        """Return the shard's rows to trace for a row to which a query refers."""
         return [number]
 
-    def _rows_of_view(self, view: V, shard: S, number: int) -> Sequence[int]:
-        """Return the rows to trace for the shard's row of a row of a view."""
+    def _select_view_rows(self, view: V, shard: S, number: int) -> Sequence[int]:
+        """Return the shard's rows to trace for a row of a view, which belongs to the shard's row `number`."""
         return [number]
 
-    def _rows_of_source(self, shard: S, file: str, row: int) -> Sequence[int]:
-        """Return the rows to trace for a source row."""
+    def _select_source_rows(self, shard: S, file: str, row: int) -> Sequence[int]:
+        """Return the shard's rows to trace for a source row."""
         return shard.find_rows(file, row)
 
     def find(self, question: TraceQuery, *, decode: bool = True) -> list[Trace]:
@@ -120,7 +120,7 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
         return [self._trace_row(*row, is_shown=is_shown) for row in self._find_rows(question)]
 
     def _find_rows(self, query: TraceQuery) -> list[tuple[S, int]]:
-        """Return the shards and rows to trace for a query."""
+        """Return the rows to trace for a query, each with its shard."""
         number = getattr(query, self.field)
         if query.view is not None and query.sample is not None:
             return self._find_in_view(query.view, query.split, query.sample)
@@ -142,7 +142,7 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
                 f"trace: {self.noun} {number} is out of range: {partition} has "
                 f"{count_of(shard.count, self.noun)} (counted from 0)"
             )
-        return [(shard, row) for row in self._rows_of_shard(shard, number)]
+        return [(shard, row) for row in self._select_shard_rows(shard, number)]
 
     def _open_shard(self, partition: str | None) -> S:
         if partition is None:
@@ -152,12 +152,12 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
         return self._shards[partition]
 
     def _find_in_view(self, name: str, split: str | None, sample: int) -> list[tuple[S, int]]:
-        view, partition, number = self._view_row(name, split, sample)
+        view, partition, number = self._find_view_row(name, split, sample)
         shard = self._shards[partition]
-        return [(shard, row) for row in self._rows_of_view(view, shard, number)]
+        return [(shard, row) for row in self._select_view_rows(view, shard, number)]
 
-    def _view_row(self, name: str, split: str | None, sample: int) -> tuple[V, str, int]:
-        """Return a view, and the shard and its row for a row of the view."""
+    def _find_view_row(self, name: str, split: str | None, sample: int) -> tuple[V, str, int]:
+        """Return a view, and the partition and number of the shard's row for the view's row `sample`."""
         view = next((view for view in self._views if view.view.name == name), None)
         if view is None:
             raise NotFoundError(
@@ -171,11 +171,11 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
             raise NotFoundError(
                 f"trace: sample {sample} is out of range: {split} has {count_of(count, 'sample')} (counted from 0)"
             )
-        return view.view, *view.row(split, sample)
+        return view.view, *view.find_row(split, sample)
 
     @cached_property
     def _views(self) -> list[ViewRows[V]]:
-        """The finished views."""
+        """The declared views that are built."""
         finished = [name for name in self._blend.views if self._store.receipt(self._blend.artifact(name)) is not None]
         return [ViewRows(self._blend, self._store, self.view_kind.load(name)) for name in finished]
 
@@ -186,7 +186,7 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
 
     def _find_in_source(self, query: TraceQuery, file: str, row: int) -> list[tuple[S, int]]:
         shards = self._select_shards(query)
-        rows = [(shard, number) for shard in shards for number in self._rows_of_source(shard, file, row)]
+        rows = [(shard, number) for shard in shards for number in self._select_source_rows(shard, file, row)]
         if not rows:
             raise NotFoundError(
                 f"trace: row {row} of {file} is in no {self.noun}: {self._describe_absence(shards, file, row)}"
@@ -195,7 +195,7 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
 
     def _find_by_id(self, query: TraceQuery, row_id: str | int) -> list[tuple[S, int]]:
         """Return every row with a declared id. Raises NotFoundError if no shard has one."""
-        ids = blend_ids(self._blend)
+        ids = load_blend_ids(self._blend)
         if ids is None:
             raise ConfigError(f"trace: {describe_missing_id_key(self._blend)}, or use `file` and `row`")
         if ids.id_field is None:
@@ -209,9 +209,9 @@ class ShardTracer(Tracer, ABC, Generic[S, V]):
                     f"trace: {shard.partition} was built with a different `id_field` or key. Run {self._blend.dataset}"
                 )
             index = RowIndex(shard.handle.receipt, shard.handle.read)
-            for line in index.lines_with(wanted_hash):
-                file, row = index.place_of(int(line))
-                found_rows = [(shard, number) for number in self._rows_of_source(shard, file, row)]
+            for line in index.find_lines(wanted_hash):
+                file, row = index.locate_row(int(line))
+                found_rows = [(shard, number) for number in self._select_source_rows(shard, file, row)]
                 rows += found_rows
                 if not found_rows:
                     absences.append(f"row {row} of {file}: {self._describe_absence([shard], file, row)}")

@@ -1,4 +1,4 @@
-"""Shards of a blend, with one specification for all stages."""
+"""The shards of a blend: their kind for each stage, and the spec of the artifact that contains them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
 from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_SHARDS
 from dataprep_assets.pipelines.blend.losses import find_shard_losses
 from dataprep_assets.pipelines.blend.pairs.pairs import PAIRS_SHARDS
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import estimate_readings, shard_fetches
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches, estimate_readings
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_SHARDS
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT_SHARDS
@@ -29,10 +29,10 @@ SHARDS: Mapping[Stage, BlendShards[Any]] = {
     "pairs": PAIRS_SHARDS,
     "rl": RL_JSONL_SHARDS,
 }
-"""Kind of shards per stage."""
+"""Stage → kind of its shards."""
 
 
-def stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
+def prepare_stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
     """Return all chosen shards of a plan, ready to build.
 
     `blend` is the declaration, `store` contains the artifacts, and `plan` is the committed plan. Raises
@@ -41,15 +41,15 @@ def stage_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan)
     return SHARDS[blend.stage].shards(blend, store, plan, plan.partitions)
 
 
-def blend_shards_spec(
+def build_blend_shards_spec(
     blend: BlendDeclaration, *, partitions: Partitions, inputs: tuple[ArtifactSpec, ...]
 ) -> ArtifactSpec:
-    """Return the specification of a blend's shards.
+    """Return the spec of a blend's shards.
 
     Args:
-        blend: The dataset.
-        partitions: Partitions of the shards.
-        inputs: The shards' snapshots and, if text is tokenized, the engine's certificate.
+        blend: The declaration.
+        partitions: The partitions of the shards.
+        inputs: The specs of the shards' snapshots and, if text is tokenized, of the engine's certificate.
     """
     shard_kind = SHARDS[blend.stage]
     return ArtifactSpec(
@@ -90,7 +90,7 @@ def _select_shards(
 def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
     has_list = blend.retractions is not None and blend.retractions.exists()
     for shard in _select_shards(blend, store, partitions):
-        # the listed rows that a missing shard will read are known only after it is built
+        # leave the key of a missing shard empty, because the listed rows that it reads are known only after its build
         is_known = not has_list or store.receipt(shard.artifact) is not None
         yield shard.recipe if is_known else replace(shard.recipe, key="")
 
@@ -103,7 +103,7 @@ def _build_shards(blend: BlendDeclaration, request: BuildRequest) -> Iterable[Ou
         workers=request.workers,
         engine=blend.engine,
         verification=blend.verify,
-        # this machine has downloaded the sources, but other machines may not have access to its mirror
-        fetches=None if blend.engine.is_this_machine else shard_fetches(blend, plan, request.partitions),
+        # pass functions only for workers on other machines, which may not have access to this machine's downloads
+        fetches=None if blend.engine.is_this_machine else build_shard_fetches(blend, plan, request.partitions),
         progress=request.progress,
     )

@@ -17,6 +17,6 @@ VIEW_KINDS: Mapping[str, type[BlendView[Any]]] = {"sft": ConversationView, "pair
 
 
 def load_declared_views(blend: BlendDeclaration) -> Iterator[BlendView[Any]]:
-    """Yield the views of a blend. Raises ConfigError as `load_view` does."""
+    """Yield the declared views of a blend. Raises the errors of `load_view`."""
     for name in blend.views:
         yield VIEW_KINDS[blend.stage].load(name)

@@ -1,22 +1,23 @@
-"""Rules for the token stream of a pretraining blend."""
+"""Settings of a pretraining blend's token stream: its dtype, and the tokens around documents."""
 
 from dataprep_assets.curation.retractions import read_retracted_ids
 from dataprep_assets.errors import ConfigError, TokenizerError, count_of
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.row_ids import blend_ids
+from dataprep_assets.pipelines.blend.row_ids import load_blend_ids
 from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.bundle import SpecialToken, TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 
 UINT16_VOCABULARY = 65_500
-"""Megatron's limit (`DType.optimal_dtype`): a smaller vocabulary is stored as uint16, other vocabularies as int32."""
+"""Vocabulary size below which Megatron stores ids as uint16 instead of int32 (`DType.optimal_dtype`)."""
 
 
-def blend_dtype(blend: BlendDeclaration) -> str:
-    """Return the stream's dtype: the declared dtype (`int32` as `uint32`, with equal bytes) or Megatron's choice.
+def choose_dtype(blend: BlendDeclaration) -> str:
+    """Return the stream's dtype: the declared dtype, or with `auto` Megatron's choice.
 
-    Raises ConfigError if an id does not fit in the declared dtype.
+    `uint32` stands for Megatron's `int32`, because ids have the same bytes in both. Raises ConfigError if an id does
+    not fit into the declared dtype.
     """
     bundle = load_declared_tokenizer(blend.required_tokenizer)
     dtype = blend.pretrain_options.dtype
@@ -31,36 +32,37 @@ def blend_dtype(blend: BlendDeclaration) -> str:
     return "uint16" if dtype == "uint16" else "uint32"
 
 
-def blend_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
-    """Return the token after each document of a pretraining blend; None if documents have no end token.
+def find_separator(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
+    """Return the token that ends each document of a pretraining blend; None if documents have no end token.
 
     Raises TokenizerError if the tokenizer does not have the token.
     """
     options = blend.pretrain_options
     if not options.add_eos:
         return None
-    return bundle.separator(options.separator, options.special_tokens, key="pretrain.separator")
+    return bundle.choose_separator(options.separator, options.special_tokens, key="pretrain.separator")
 
 
-def blend_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
-    """Return the token before each document of a pretraining blend; None if documents have no begin token.
+def find_bos(blend: BlendDeclaration, bundle: TokenizerBundle) -> SpecialToken | None:
+    """Return the token that begins each document of a pretraining blend; None if documents have no begin token.
 
     Raises TokenizerError if the tokenizer does not have the token.
     """
     if not blend.pretrain_options.add_bos:
         return None
-    if not bundle.configured("bos_token"):
+    if not bundle.find_configured("bos_token"):
         raise TokenizerError(f"pretrain.add_bos: {bundle.name} has no bos_token. Remove the key")
-    return bundle.bos("auto", blend.pretrain_options.special_tokens, key="pretrain.add_bos")
+    return bundle.choose_bos("auto", blend.pretrain_options.special_tokens, key="pretrain.add_bos")
 
 
-def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: str) -> StreamPlan:
-    """Return all inputs that decide the bytes of one dataset's token stream.
+def build_stream_plan(blend: BlendDeclaration, certificate: Certificate, text_field: str) -> StreamPlan:
+    """Return the plan of one dataset's token stream, with all settings that determine its bytes.
 
-    `blend` is the declaration, `certificate` the engine's certificate, `text_field` the key or column of the text.
+    `blend` is the declaration, `certificate` is the engine's certificate, and `text_field` is the key or column of the
+    text.
     """
     bundle, options = load_declared_tokenizer(blend.required_tokenizer), blend.pretrain_options
-    separator, bos = blend_separator(blend, bundle), blend_bos(blend, bundle)
+    separator, bos = find_separator(blend, bundle), find_bos(blend, bundle)
     return StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
@@ -68,7 +70,7 @@ def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: 
         special_tokens=options.special_tokens,
         separator_id=separator.id if separator else None,
         bos_id=bos.id if bos else None,
-        dtype=blend_dtype(blend),
+        dtype=choose_dtype(blend),
         text_field=text_field,
         bad_records=blend.bad_records.policy,
         sample_rate=options.sample_rate,
@@ -76,6 +78,6 @@ def blend_stream(blend: BlendDeclaration, certificate: Certificate, text_field: 
         max_loss=blend.required_tokenizer.max_loss,
         min_characters=options.min_doc_chars,
         max_tokens=options.max_doc_tokens,
-        ids=(ids := blend_ids(blend)),
+        ids=(ids := load_blend_ids(blend)),
         retracted=read_retracted_ids(blend.retractions, ids).astype("<u8").tobytes(),
     )

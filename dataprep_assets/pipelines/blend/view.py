@@ -1,12 +1,12 @@
-"""Views of a blend (`<dataset>/<view>`): the files that other trainers expect, with the rows of a finished run.
+"""Views of a blend (`<dataset>/<view>`): the rows of a finished run in the file formats of other trainers.
 
-A view is built after the run, from the shards that the run uses. It changes with their content and order, but not with
-the run's location. Each stage has one kind of view (`sft/view.py`, `pairs/view.py`, `rl/view.py`), which consists of a
-split (how the rows of a shard are read), the fields and facts of its views, and the comparison with the run.
-`stage_views.py` has the kind of each stage.
+A view is built after the run, from the shards that the run uses. Its key covers their content and order, but not the
+run's location. Each stage except `pretrain` has one kind of view (`sft/view.py`, `pairs/view.py`, `rl/view.py`), which
+defines how a split's rows are read, the fields and facts of its views, and how a view is compared with the run.
+`stage_views.py` lists the kinds.
 
-Entry points: `RunSplit`, `UsedShard`, `BlendView`, `BlendViewFacts`, `BlendViewWriter`; `build_view`, `view_spec`,
-`view_lines`; `OpenedView`, `matches_run`, `compare_rows`; `ViewRows` for `trace`.
+Entry points: `RunSplit`, `UsedShard`, `BlendView`, `BlendViewFacts`, `BlendViewWriter`; `build_view`,
+`build_view_spec`, `list_view_lines`; `OpenedView`, `matches_run`, `compare_rows`; `ViewRows` for `trace`.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ from dataprep_assets.engine.artifact.view import (
     catch_errors,
     layout_valid,
     load_view,
-    trainer_location,
+    locate_for_trainer,
     view_recipe,
 )
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, build_verdict, describe_artifact
@@ -47,10 +47,10 @@ F = TypeVar("F", bound=Facts)
 
 
 class BlendViewFacts(Facts):
-    """Facts of a view: its name, and its rows by split."""
+    """Facts of a view: its name, and its number of rows by split."""
 
     writer_fields: ClassVar[frozenset[str]] = frozenset()
-    """Facts that only the writer of the view knows, so that they are not compared with the run's."""
+    """Names of facts that only the writer of the view knows, so that they cannot be compared with the run."""
 
     view: str
     rows: dict[str, int]
@@ -58,7 +58,7 @@ class BlendViewFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class BlendViewWriter(ViewWriter):
-    """A view of a blend under construction."""
+    """Writer of a blend's view, which is under construction."""
 
     blend: BlendDeclaration
 
@@ -68,9 +68,10 @@ class BlendViewWriter(ViewWriter):
 
 @dataclass(frozen=True, kw_only=True)
 class UsedShard(Generic[F]):
-    """A shard of a split, as often as the split has it: its dataset, its artifact, its facts, and a file of its rows.
+    """A use of a shard in a split: the shard's dataset, artifact and facts, and the file with its rows.
 
-    The file is part of the run, or of the shard if the run has no file per shard.
+    A shard that the split repeats has several uses. The file belongs to the run or, if the run has no file per shard,
+    to the shard.
     """
 
     dataset: str
@@ -95,21 +96,21 @@ class UsedShard(Generic[F]):
         return self.receipt.key
 
     def path(self, store: ArtifactStore) -> Path:
-        """Return the local file of the shard's rows, downloaded if necessary."""
+        """Return the path of the file with the shard's rows. The file is downloaded if necessary."""
         name = self.file.record.path
         return store.local(self.file.artifact, [name]) / name
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSplit(Generic[F]):
-    """A split of a finished run, as a view uses it: its shards in the order of their rows."""
+    """A split of a finished run, with its shards in the order of their rows."""
 
     shards_name: ClassVar[str]
-    """Name of the artifact of the stage's shards."""
+    """Name of the artifact that contains the stage's shards."""
     shard_facts: ClassVar[type[Facts]]
-    """Facts of these shards."""
+    """Class of the shards' facts."""
     documents_fact: ClassVar[str]
-    """The fact with the number of documents of a shard."""
+    """Name of the fact with the number of a shard's documents."""
 
     split: str
     run: Artifact
@@ -119,15 +120,15 @@ class RunSplit(Generic[F]):
     def from_run(
         cls, blend: BlendDeclaration, run: Artifact, receipt: Receipt, split: str, shards: Sequence[FinishedShard]
     ) -> Self:
-        """Return a split of the `run` with this `receipt`, which has a file for each of the split's `shards`."""
-        # names contain the position in the split, so files sort in the order of the shards
+        """Return a split of `run`, whose `receipt` lists a file for each of the split's `shards`."""
+        # sort the files by name, because the names begin with the shard's position in the split
         records = sorted((r for r in receipt.files if r.path.startswith(f"splits/{split}/")), key=lambda r: r.path)
         files = [FileRef(run, record) for record in records]
-        return cls(split=split, run=run, shards=cls.used_shards(shards, files))
+        return cls(split=split, run=run, shards=cls.build_used_shards(shards, files))
 
     @classmethod
-    def used_shards(cls, shards: Sequence[FinishedShard], files: Sequence[FileRef]) -> tuple[UsedShard[Any], ...]:
-        """Return shards with the files of their rows."""
+    def build_used_shards(cls, shards: Sequence[FinishedShard], files: Sequence[FileRef]) -> tuple[UsedShard[Any], ...]:
+        """Return the shards, each with the file that contains its rows."""
         return tuple(
             UsedShard(
                 dataset=shard.unit.dataset.name,
@@ -140,23 +141,23 @@ class RunSplit(Generic[F]):
         )
 
     def total(self, fact: str) -> int:
-        """Return the sum of a fact of the shards."""
+        """Return the sum of a fact over the shards."""
         return sum(getattr(shard.facts, fact) for shard in self.shards)
 
     @property
     def tokens(self) -> int:
-        """Number of tokens of the shards; 0 for records."""
+        """Total number of tokens in the shards; 0 for RL records."""
         return self.total("tokens")
 
 
 S = TypeVar("S", bound=RunSplit[Any])
 
 
-def run_splits(blend: BlendDeclaration, store: ArtifactStore, kind: type[S]) -> list[S]:
+def load_run_splits(blend: BlendDeclaration, store: ArtifactStore, kind: type[S]) -> list[S]:
     """Return the splits of the committed plan's run.
 
-    Raises MissingArtifactError for a missing run or shard, IntegrityError if the run was not built from the current
-    shards.
+    Raises MissingArtifactError if the run or a shard is missing, and IntegrityError if the run was not built from the
+    current shards.
     """
     plan = load_blend_plan(blend, store)
     run = blend.artifact(RUNS, plan.run_hash)
@@ -179,53 +180,53 @@ def run_splits(blend: BlendDeclaration, store: ArtifactStore, kind: type[S]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class BlendView(View, ABC, Generic[S]):
-    """A trainer's format of the rows of a run; the artifact has the view's name.
+    """A trainer's format for the rows of a run; the artifact has the view's name.
 
     Attributes:
         trainer: Yields a line with the settings of each trainer, given the view's location and facts.
     """
 
     available: ClassVar[Extensions]
-    """The views of this kind, by name."""
+    """Views of this kind, by name."""
     split_type: ClassVar[type[RunSplit[Any]]]
     facts_type: ClassVar[type[BlendViewFacts]]
     contents: ClassVar[str]
-    """Rows of the run, in messages: `packed rows`."""
+    """Noun for the rows of the run in messages, such as `packed rows`."""
     shown_facts: ClassVar[tuple[str, ...]]
-    """Facts by split that are shown as metadata."""
+    """Names of the facts by split that are shown as metadata."""
 
     trainer: Callable[[str, Any], Iterator[str]]
 
     @classmethod
     def load(cls, name: str) -> Self:
-        """Return the view with this name, from this or another package. Raises ConfigError as `load_view` does."""
+        """Return the view with this name, from this or a different package. Raises the errors of `load_view`."""
         return load_view(cls.available, name, cls)
 
     @property
     @abstractmethod
     def checks(self) -> "tuple[Check[OpenedView[Any]], ...]":
-        """The checks of the view."""
+        """Checks of the view."""
 
     @classmethod
     def splits(cls, blend: BlendDeclaration, store: ArtifactStore) -> list[S]:
-        """Return the splits of the committed plan's run. Raises the errors of `run_splits`."""
-        splits: list[Any] = run_splits(blend, store, cls.split_type)
+        """Return the splits of the committed plan's run. Raises the errors of `load_run_splits`."""
+        splits: list[Any] = load_run_splits(blend, store, cls.split_type)
         return splits
 
     def require_writable(self, blend: BlendDeclaration, splits: Sequence[S]) -> None:
-        """Raise ConfigError if the format cannot hold all rows."""
+        """Raise ConfigError if the format cannot express all rows."""
 
     def identity_of(self, shard: UsedShard[Any]) -> Any:
-        """Return the JSON value that identifies the rows of a shard for this view."""
+        """Return a JSON value that identifies the rows of a shard for this view."""
         return shard.content
 
     @abstractmethod
     def write_files(self, splits: Sequence[S], writer: BlendViewWriter) -> None:
-        """Write the files of the view. It may resume from finished files in the folder."""
+        """Write the files of the view; finished files that are already in the folder may be kept."""
 
     @abstractmethod
     def measure(self, splits: Sequence[S], store: ArtifactStore) -> BlendViewFacts:
-        """Return the facts of the view, from the run."""
+        """Return the facts that the view must have, computed from the run."""
 
     @abstractmethod
     def differences(self, opened: "OpenedView[S]", split: S) -> Iterator[str]:
@@ -237,22 +238,22 @@ class BlendView(View, ABC, Generic[S]):
 
     @abstractmethod
     def describe(self, facts: Any) -> tuple[str, Mapping[str, int]]:
-        """Return the sentence and the counts of a view that equals the run with these facts."""
+        """Return the sentence and the counts of a passed check, for a view with these facts that equals the run."""
 
     @abstractmethod
     def row_offsets(self, shard: UsedShard[Any], store: ArtifactStore) -> Sequence[int]:
-        """Return the number of rows of the view before each row of a shard, and their total."""
+        """Return, for each row of a shard, the number of the view's rows from earlier rows; then their total number."""
 
     @abstractmethod
     def file_of(self, split: S, index: int) -> tuple[str, int]:
-        """Return the view's file with the rows of a split's shard, and the first shard of the file."""
+        """Return the view's file with the rows of shard `index` of a split, and the index of the file's first shard."""
 
     def lines(self, location: str, facts: Any) -> Iterator[str]:
-        """Yield the lines for trainers."""
+        """Yield lines with the settings of each trainer, and notes about the view."""
         yield from self.trainer(location, facts)
 
     def recipe(self, blend: BlendDeclaration, splits: Sequence[S]) -> Recipe:
-        """Return the recipe of the view."""
+        """Return the recipe of the view for these splits."""
         shards = [shard for split in splits for shard in split.shards]
         return view_recipe(
             self,
@@ -274,18 +275,18 @@ V = TypeVar("V", bound=BlendView[Any])
 def build_view(
     blend: BlendDeclaration, store: ArtifactStore, view: BlendView[Any], *, threads: int = 1
 ) -> tuple[Receipt, bool]:
-    """Write a view of the committed plan's run.
+    """Build a view of the committed plan's run.
 
     Args:
         blend: The declaration.
-        store: The store of its artifacts.
-        view: The view.
+        store: The store of the blend's artifacts.
+        view: The view to build.
         threads: Number of threads that write files.
 
     Returns:
         The receipt, and whether the view was reused.
 
-    Raises ConfigError if the format cannot hold all rows, BadRecordError for a row that it cannot express.
+    Raises ConfigError or BadRecordError if the format cannot express all rows.
     """
     splits = view.splits(blend, store)
     view.require_writable(blend, splits)
@@ -305,8 +306,8 @@ def build_view(
     return ensure_built(recipe, store, write, blend.verify, resumes=True)
 
 
-def view_spec(blend: BlendDeclaration, view: BlendView[Any], *, run: ArtifactSpec) -> ArtifactSpec:
-    """Return the spec of a view, which is built after `run`."""
+def build_view_spec(blend: BlendDeclaration, view: BlendView[Any], *, run: ArtifactSpec) -> ArtifactSpec:
+    """Return the spec of a view, which is built from `run`."""
     return ArtifactSpec(
         declaration=blend,
         name=view.name,
@@ -332,12 +333,12 @@ def _build_metadata(view: BlendView[Any], receipt: Receipt) -> Mapping[str, Any]
     return {f"{name}_{split}": n for name in view.shown_facts for split, n in getattr(facts, name).items()}
 
 
-def view_lines(blend: BlendDeclaration, store: ArtifactStore, views: Iterable[BlendView[Any]]) -> Iterator[str]:
-    """Yield the lines for trainers of each view that exists."""
+def list_view_lines(blend: BlendDeclaration, store: ArtifactStore, views: Iterable[BlendView[Any]]) -> Iterator[str]:
+    """Yield the lines with trainers' settings of each view that is built."""
     for view in views:
         artifact = blend.artifact(view.name)
         if (receipt := store.receipt(artifact)) is not None:
-            yield from view.lines(trainer_location(store, artifact), view.facts_type.from_receipt(receipt))
+            yield from view.lines(locate_for_trainer(store, artifact), view.facts_type.from_receipt(receipt))
 
 
 # --- checks of a view
@@ -345,33 +346,36 @@ def view_lines(blend: BlendDeclaration, store: ArtifactStore, views: Iterable[Bl
 
 @dataclass(frozen=True)
 class OpenedView(OpenedArtifact, Generic[S]):
-    """A view, opened for checks, the splits of its run, and its dataset."""
+    """A view that is opened for checks, with the splits of its run and the declaration."""
 
     view: BlendView[S]
     splits: Sequence[S]
     blend: BlendDeclaration
 
     def defects(self) -> Iterator[str]:
-        """Yield the layout's defects."""
+        """Yield a sentence for each defect of the view's layout."""
         yield from catch_errors(partial(self.view.layout_defects, self))
 
 
 def open_view(
     blend: BlendDeclaration, view: BlendView[Any], store: ArtifactStore, _: Sequence[str] = ()
 ) -> OpenedView[Any]:
-    """Return a view, opened for checks. Raises the errors of `run_splits`, MissingArtifactError without the view."""
+    """Return a view that is opened for checks.
+
+    Raises MissingArtifactError if the view is not built, and the errors of `load_run_splits`.
+    """
     return OpenedView(blend.artifact(view.name), store, view, view.splits(blend, store), blend).with_local_files()
 
 
 def matches_run(subject: OpenedView[Any]) -> Finding:
-    """Check that the view has the rows of the run, in order, with the right counts, and that its files are intact."""
+    """Check that the view's files are intact, its facts match the run, and it has the run's rows in the same order."""
     view, receipt = subject.view, subject.receipt
     name, facts = describe_artifact(receipt), view.measure(subject.splits, subject.store)
     defects = [f"{name}: {defect}" for defect in find_damage(subject.directory, receipt)]
     left_out = set(facts.writer_fields)
     if view.facts_type.from_receipt(receipt).model_dump(exclude=left_out) != facts.model_dump(exclude=left_out):
         defects.append(f"{name}: its receipt does not match the run's {view.contents}")
-    if not defects:  # damaged files may be unreadable
+    if not defects:  # do not read the rows of damaged files
         defects += [f"{name}: {defect}" for split in subject.splits for defect in _find_differences(subject, split)]
     sentence, counts = view.describe(facts)
     return build_verdict(defects, sentence, REBUILD_VIEW, facts=counts)
@@ -382,7 +386,7 @@ def _find_differences(subject: OpenedView[S], split: S) -> Iterator[str]:
         yield from subject.view.differences(subject, split)
     except DataprepError as error:
         yield str(error)
-    # readers of other packages may raise any of these
+    # other packages' readers may raise any of these errors for a damaged file
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         yield f"{split.split}: cannot be read ({type(error).__name__}: {error})"
 
@@ -390,14 +394,14 @@ def _find_differences(subject: OpenedView[S], split: S) -> Iterator[str]:
 def compare_rows(
     split: str, noun: str, rows: Iterable[Any], run_rows: Iterable[Any], compare: Callable[[Any, Any], str | None]
 ) -> Iterator[str]:
-    """Yield the first difference between the rows of a view and the run's, if there is one.
+    """Yield the first difference between the rows of a view and the rows of the run, if there is one.
 
     Args:
         split: Name of the split.
         noun: Noun for a row in messages.
         rows: Rows of the view.
-        run_rows: The rows that they must equal.
-        compare: Returns which part of a row differs; None if none does.
+        run_rows: Rows of the run, to which the view's rows must be equal.
+        compare: Returns the name of the part in which two rows differ; None if they are equal.
     """
     for number, (row, run_row) in enumerate(zip_longest(rows, run_rows)):
         if row is None or run_row is None:
@@ -411,21 +415,21 @@ def compare_rows(
 LAYOUT_VALID: Check[OpenedView[Any]] = Check(
     "layout_valid", "The files have the names and columns that the trainer reads.", layout_valid
 )
-"""Check of the files, which every view has."""
+"""Check of the layout of the files, which every view has."""
 
 
 # --- rows of a view
 
 
 class ShardRow(NamedTuple):
-    """A row of a shard, by the shard's partition key and the row's number in it."""
+    """Location of a row in a shard: the shard's partition key, and the row's number in the shard."""
 
     partition: str
     number: int
 
 
 class ViewPlace(NamedTuple):
-    """A row of a view: its file, its number in the file, and its number in its split."""
+    """Location of a row in a view: its file, its number in the file, and its number in the split (`sample`)."""
 
     file: str
     row: int
@@ -433,10 +437,10 @@ class ViewPlace(NamedTuple):
 
 
 class ViewRows(Generic[V]):
-    """Rows of a view, for `trace`: from a row of a split to the shard's row, and back."""
+    """Lookup of the rows of a finished view for `trace`: from a row of a split to the shard's row, and back."""
 
     def __init__(self, blend: BlendDeclaration, store: ArtifactStore, view: V) -> None:
-        """Open a finished view. Raises MissingArtifactError if it is missing, IntegrityError if it is out of date."""
+        """Open a view. Raises MissingArtifactError if it is not built, and IntegrityError if it is out of date."""
         self.view, self.artifact, self._store = view, blend.artifact(view.name), store
         self._splits = {split.split: split for split in view.splits(blend, store)}
         self.receipt = store.require(self.artifact)
@@ -447,7 +451,7 @@ class ViewRows(Generic[V]):
 
     @cached_property
     def _offsets(self) -> dict[str, list[Sequence[int]]]:
-        """By split and shard: the rows of the view before each of the shard's rows, and their total."""
+        """The row offsets (`BlendView.row_offsets`) of each shard, by split."""
         return {
             name: [self.view.row_offsets(shard, self._store) for shard in split.shards]
             for name, split in self._splits.items()
@@ -455,7 +459,7 @@ class ViewRows(Generic[V]):
 
     @cached_property
     def _starts(self) -> dict[str, list[int]]:
-        """By split: the first row of each shard, followed by the number of rows."""
+        """The number of each shard's first row in the split, followed by the number of rows, by split."""
         return {
             name: list(accumulate((offsets[-1] for offsets in shards), initial=0))
             for name, shards in self._offsets.items()
@@ -466,15 +470,15 @@ class ViewRows(Generic[V]):
         """Number of rows by split."""
         return {split: starts[-1] for split, starts in self._starts.items()}
 
-    def row(self, split: str, sample: int) -> ShardRow:
-        """Return the shard's row for a row of a split. `sample` must be in range."""
+    def find_row(self, split: str, sample: int) -> ShardRow:
+        """Return the location in a shard of the row `sample` of a split, which must be in range."""
         starts = self._starts[split]
         index = bisect_right(starts, sample) - 1
         number = bisect_right(self._offsets[split][index], sample - starts[index]) - 1
         return ShardRow(self._splits[split].shards[index].partition, number)
 
     def find(self, partition: str, number: int) -> Iterator[ViewPlace]:
-        """Yield the rows of the view for a shard's row; several if it is repeated, or becomes several rows."""
+        """Yield the locations in the view of a shard's row, which may be repeated or written as several rows."""
         for name, split in self._splits.items():
             starts = self._starts[name]
             for index, shard in enumerate(split.shards):

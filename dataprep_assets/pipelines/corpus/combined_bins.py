@@ -1,8 +1,8 @@
 """Combined bins (`<dataset>/combined_bins_<split>`): the shards of a split, concatenated in manifest order.
 
-Missing or damaged shards are an error. The store joins the token files: the kernel does it in a folder, the server in
-a bucket. One pass over the result computes the digest of the file and of each shard's range. Each range must match the
-shard's receipt.
+Missing or damaged shards are an error. The store joins the token files: in a folder, the kernel copies the bytes; in
+object storage, the server does. One pass over the result computes the digest of the file and of each shard's range.
+Each range must match the shard's receipt.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dataprep_assets.curation.retracted_leftovers import find_unplanned_retracted
-from dataprep_assets.curation.retractions import are_listed, read_retracted_ids
+from dataprep_assets.curation.retractions import find_listed, read_retracted_ids
 from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_built
 from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.artifact.recipe import Recipe
@@ -64,7 +64,7 @@ COMBINED_BINS = "combined_bins"
 
 
 class CombinedBinsFacts(Facts):
-    """Facts of combined bins: the values of `meta.pkl`, the number of shards, and the token before every document."""
+    """Facts of combined bins: the values of `meta.pkl`, the number of shards, and the id before each document."""
 
     tokenizer: str
     vocab_size: int
@@ -76,10 +76,10 @@ class CombinedBinsFacts(Facts):
     bos_id: int | None
 
 
-def shard_receipts(
+def read_shard_receipts(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, split: str
 ) -> list[tuple[Artifact, Receipt]]:
-    """Return every shard of a split with its receipt, in manifest order.
+    """Return all shards of a split with their receipts, in manifest order.
 
     Raises MissingArtifactError, with the missing shards, because a combined file must contain every shard. Raises
     IntegrityError if a shard was built from other files than the manifest lists for it.
@@ -118,8 +118,7 @@ def _require_same_stream(corpus: CorpusDeclaration, split: str, receipts: Sequen
             f"special_tokens, tokenizer): {'; '.join(', '.join(kind) for kind in sorted(kinds))}. Rebuild "
             "token_bins: only stale shards are rebuilt"
         )
-    # use the current declaration, because all shards may come from the same earlier one, but `meta.pkl` describes the
-    # current one
+    # compare with the current declaration, which `meta.pkl` describes, because all shards may come from an earlier one
     meta_values = build_meta(corpus)
     for receipt, facts in pairs:
         if (facts.dtype, receipt.inputs["tokenizer"]) != (meta_values["dtype"], meta_values["tokenizer_sha256"]):
@@ -156,16 +155,16 @@ def build_combined_bins(
     Args:
         corpus: The dataset.
         store: The store of its artifacts.
-        manifest: Lists the shards of the split, in order.
+        manifest: The manifest, which lists the shards of the split in order.
         split: One of its splits.
-        progress: Counts and shows the bytes of the token files. None shows nothing.
+        progress: Counts and shows the bytes of the token files; None shows nothing.
 
     Returns:
         The receipt, and whether the combined bins were reused.
 
     Raises IntegrityError if a shard is damaged, or if the joined size does not match the number of tokens.
     """
-    shards = shard_receipts(corpus, store, manifest, split)
+    shards = read_shard_receipts(corpus, store, manifest, split)
     meta_values = build_meta(corpus)
     progress = progress or Progress()
 
@@ -177,10 +176,10 @@ def build_combined_bins(
         parts = [FileRef(shard, r.file(TOKENS)) for shard, r in shards]
         progress.expect(sum(part.record.bytes for part in parts), 1)
         tokens = store.join(staged, f"{split}.bin", parts, on_read=count_bytes)
-        document_ends.concatenate(_ends(store, shards), staged / ENDS)
+        document_ends.concatenate(_iterate_end_files(store, shards), staged / ENDS)
         flat_bins.write_meta(staged, meta_values)
         ledger = Ledger.total(r.ledger or Ledger() for _, r in shards)
-        ledger.balance(f"{corpus.dataset}/combined_bins/{split}")
+        ledger.require_balance(f"{corpus.dataset}/combined_bins/{split}")
         expected_bytes = ledger.tokens * flat_bins.token_dtype(meta_values["dtype"]).itemsize
         if tokens.record.bytes != expected_bytes:
             raise IntegrityError(
@@ -190,7 +189,7 @@ def build_combined_bins(
             )
         return WrittenFiles(
             inputs={str(r.partition): r.content for _, r in shards},
-            # take any shard's BOS, because `shard_receipts` rejects shards that differ
+            # take any shard's BOS, because `read_shard_receipts` rejects shards that differ
             facts=CombinedBinsFacts(
                 **meta_values, shards=len(shards), bos_id=TokenBinsFacts.from_receipt(shards[0][1]).bos_id
             ),
@@ -201,15 +200,17 @@ def build_combined_bins(
     return ensure_built(_build_recipe(corpus, split, shards, meta_values), store, write, corpus.verify)
 
 
-def _ends(store: ArtifactStore, shards: Sequence[tuple[Artifact, Receipt]]) -> Iterator[tuple[Path, int]]:
-    """Yield each shard's file of document ends and its number of tokens; local copies exist only until the next
-    shard."""
+def _iterate_end_files(store: ArtifactStore, shards: Sequence[tuple[Artifact, Receipt]]) -> Iterator[tuple[Path, int]]:
+    """Yield each shard's file of document ends and its number of tokens.
+
+    A local copy of the file exists only until the next shard is requested.
+    """
     for shard, receipt in shards:
         handle = ArtifactHandle(store, shard, receipt)
         yield handle.path(ENDS), (receipt.ledger or Ledger()).tokens
 
 
-def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: ArtifactSpec) -> ArtifactSpec:
+def build_combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of a split's combined bins.
 
     Args:
@@ -223,7 +224,7 @@ def combined_bins_spec(corpus: CorpusDeclaration, split: str, *, token_bins: Art
         return [Outcome.from_receipt(*build_combined_bins(corpus, request.store, manifest, split, request.progress))]
 
     def recipes(store: ArtifactStore, _: Sequence[str | None]) -> list[Recipe]:
-        shards = shard_receipts(corpus, store, load_manifest(corpus, store), split)
+        shards = read_shard_receipts(corpus, store, load_manifest(corpus, store), split)
         return [_build_recipe(corpus, split, shards, build_meta(corpus))]
 
     return ArtifactSpec(
@@ -299,7 +300,7 @@ def check_combined_bins(
         split: One of its splits.
         listed_hashes: The ids on the retraction list.
     """
-    input_receipts = shard_receipts(corpus, store, load_manifest(corpus, store), split)
+    input_receipts = read_shard_receipts(corpus, store, load_manifest(corpus, store), split)
     # without a list, only receipts are needed, so download no index
     names = [IDS] if len(listed_hashes) else []
     shards = [(store.local(artifact, names), receipt) for artifact, receipt in input_receipts]
@@ -312,17 +313,17 @@ Shards = Sequence[tuple[Path, Receipt]]
 
 @dataclass(frozen=True)
 class OpenedCombined(OpenedArtifact):
-    """The combined bins of a split, opened for checks, and the shards they were built from."""
+    """Combined bins of a split, opened for checks, and the shards from which they were built."""
 
     corpus: CorpusDeclaration
     split: str
     manifest: Manifest
-    made_of: Sequence[tuple[Artifact, Receipt]]
+    input_shards: Sequence[tuple[Artifact, Receipt]]
 
     @cached_property
     def shards(self) -> Shards:
-        """The shards with only their document ends, because tokens are compared by digest and need no download."""
-        return [(self.store.local(artifact, [ENDS]), receipt) for artifact, receipt in self.made_of]
+        """The shards with only their document ends; tokens are not downloaded, because their digests are compared."""
+        return [(self.store.local(artifact, [ENDS]), receipt) for artifact, receipt in self.input_shards]
 
     @cached_property
     def bundle(self) -> TokenizerBundle:
@@ -331,7 +332,7 @@ class OpenedCombined(OpenedArtifact):
 
     @cached_property
     def facts(self) -> CombinedBinsFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the receipt; raises IntegrityError if a fact is missing."""
         return CombinedBinsFacts.from_receipt(self.receipt)
 
     @property
@@ -342,12 +343,14 @@ class OpenedCombined(OpenedArtifact):
     @property
     def separator_id(self) -> int:
         """Id of the declared separator."""
-        return self.bundle.separator(self.corpus.document.separator, self.corpus.document.special_tokens).id
+        return self.bundle.choose_separator(self.corpus.document.separator, self.corpus.document.special_tokens).id
 
     @cached_property
     def _index(self) -> StreamIndex:
-        # open lazily, because the index is needed only to name a row
-        return StreamIndex({self.split: [IndexedShard(self.store, shard, receipt) for shard, receipt in self.made_of]})
+        # opened lazily, because the index is needed only to name a row
+        return StreamIndex(
+            {self.split: [IndexedShard(self.store, shard, receipt) for shard, receipt in self.input_shards]}
+        )
 
     def source_at(self, token: int) -> str:
         """Return the source file and row that contain a token."""
@@ -357,12 +360,15 @@ class OpenedCombined(OpenedArtifact):
 
 def _open_combined(corpus: CorpusDeclaration, split: str, store: ArtifactStore, _: Sequence[str]) -> OpenedCombined:
     manifest = load_manifest(corpus, store)
-    artifact, input_receipts = corpus.artifact(COMBINED_BINS, split), shard_receipts(corpus, store, manifest, split)
+    artifact, input_receipts = (
+        corpus.artifact(COMBINED_BINS, split),
+        read_shard_receipts(corpus, store, manifest, split),
+    )
     return OpenedCombined(artifact, store, corpus, split, manifest, input_receipts).with_local_files()
 
 
-def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:
-    """Check that the combined file is its shards, byte for byte and in order, with the same document ends.
+def check_concatenation(directory: Path, receipt: Receipt, shards: Shards, *, split: str) -> Finding:
+    """Check that the combined file is the concatenation of its shards in order, with the same document ends.
 
     One pass over the combined file computes the digest of each shard's range and of the whole file. A shard is read
     only if its range differs, to name the byte. Document ends are compared with the shards' ends, shifted.
@@ -376,15 +382,17 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
             f"{path.name}: has {count_of(size, 'byte')}, but its {count_of(len(shards), 'shard has', 'shards have')} "
             f"{expected_bytes}"
         )
-    ranges, file_digest = _range_digests(path, [r.file(TOKENS).bytes for _, r in shards])
+    ranges, file_digest = _digest_ranges(path, [r.file(TOKENS).bytes for _, r in shards])
     start = 0
-    for (shard, of_shard), digest in zip(shards, ranges, strict=True):
-        record = of_shard.file(TOKENS)
+    for (shard, shard_receipt), digest in zip(shards, ranges, strict=True):
+        record = shard_receipt.file(TOKENS)
         if digest != record.sha256:
             difference = _find_first_difference(path, start, shard / TOKENS, record.bytes)
             stop = start + record.bytes
             byte_range = f"bytes {start} to {stop}"
-            defects.append(f"{path.name}: {byte_range} differ from shard {describe_artifact(of_shard)}: {difference}")
+            defects.append(
+                f"{path.name}: {byte_range} differ from shard {describe_artifact(shard_receipt)}: {difference}"
+            )
         start += record.bytes
     if file_digest != claimed_digest:
         defects.append(
@@ -401,7 +409,7 @@ def matches_shards(directory: Path, receipt: Receipt, shards: Shards, *, split: 
     )
 
 
-def _range_digests(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
+def _digest_ranges(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
     """Return the SHA-256 of consecutive ranges of a file and of the whole file, from one pass.
 
     A range that reaches beyond the end of the file is shortened.
@@ -416,7 +424,7 @@ def _range_digests(path: Path, sizes: Sequence[int]) -> tuple[list[str], str]:
                 file_digest.update(data)
                 remaining -= len(data)
             ranges.append(part.hexdigest())
-        # bytes after the last shard belong to no range, but to the file's digest
+        # bytes after the last shard belong to no range, but are part of the file's digest
         while data := file.read(_BLOCK):
             file_digest.update(data)
     return ranges, file_digest.hexdigest()
@@ -467,7 +475,7 @@ def _compare_ends(path: Path, shards: Shards) -> Iterator[str]:
         yield f"{path.name}: has {count_of(len(ends), 'document')}, but its shards have {document}"
 
 
-def totals_match(receipt: Receipt, shards: Shards) -> Finding:
+def check_totals(receipt: Receipt, shards: Shards) -> Finding:
     """Check that every document count in the combined ledger is the sum of the shards' counts."""
     counts = require_ledger(receipt).of_documents.to_json()
     defects = []
@@ -499,29 +507,29 @@ def totals_match(receipt: Receipt, shards: Shards) -> Finding:
 
 
 def _remove_zeros(value: Any) -> Any:
-    """Return counts without zeros, because a reason that dropped nothing makes no difference."""
+    """Return drop counts without the reasons that dropped nothing, because these make no difference."""
     return {k: v for k, v in value.items() if v} if isinstance(value, dict) else value
 
 
-def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry], split: str) -> Finding:
+def check_sources(receipts: Sequence[Receipt], entries: Sequence[ManifestEntry], split: str) -> Finding:
     """Check that the shards contain each manifest file of the split exactly once, in order, and no other files.
 
-    `entries` are all entries of the manifest. Files are compared by path: a receipt keeps the ordinal from the manifest
-    of its time, and files added later may have shifted it. A file belongs to another split if its path does or, if the
-    manifest has digests, its bytes do. A copy of a train file under a validation path is therefore also a leak.
+    `entries` are all entries of the manifest. Files are compared by path, not by ordinal, because files that were added
+    after a receipt may have shifted the ordinals. A file belongs to another split if its path does or, if the manifest
+    has digests, its bytes do. A copy of a train file under a validation path is therefore also a leak.
     """
     foreign = {e.sha256: e for e in entries if e.split != split and e.sha256}
     by_path = {e.relpath: e for e in entries}
-    shard_of: dict[str, str] = {}
+    shard_by_file: dict[str, str] = {}
     defects = []
     previous = -1
     for receipt in receipts:
         for line in receipt.sources:
             file, location = line["file"], f"{describe_artifact(receipt)}: {line['file']}"
             entry = by_path.get(file)
-            if file in shard_of:
-                defects.append(f"{location}: is in the split twice, first in {shard_of[file]}")
-            shard_of.setdefault(file, describe_artifact(receipt))
+            if file in shard_by_file:
+                defects.append(f"{location}: is in the split twice, first in {shard_by_file[file]}")
+            shard_by_file.setdefault(file, describe_artifact(receipt))
             if entry is None:
                 defects.append(f"{location}: is not in the manifest")
             elif entry.split != split:
@@ -535,7 +543,7 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
             if line["documents"] and (twin := foreign.get(line["sha256"])) is not None:
                 defects.append(f"{location}: has the same bytes as {twin.relpath} in split {twin.split}")
     members = [e for e in entries if e.split == split]
-    missing = [e.relpath for e in members if e.relpath not in shard_of]
+    missing = [e.relpath for e in members if e.relpath not in shard_by_file]
     if missing:
         defects.insert(
             0,
@@ -546,11 +554,11 @@ def sources_complete(receipts: Sequence[Receipt], entries: Sequence[ManifestEntr
         defects,
         f"{split} has its {count_of(len(members), 'file')}, each once, in manifest order, and no others.",
         "Rebuild the shards that these files belong to, then `combined_bins`",
-        facts={"files": len(shard_of), "files_in_manifest": len(members), "missing": len(missing)},
+        facts={"files": len(shard_by_file), "files_in_manifest": len(members), "missing": len(missing)},
     )
 
 
-def meta_matches(
+def check_meta(
     directory: Path,
     bundle: TokenizerBundle,
     separator_id: int,
@@ -587,7 +595,7 @@ def meta_matches(
     )
 
 
-def _alignment(combined: OpenedCombined) -> Finding:
+def _check_alignment(combined: OpenedCombined) -> Finding:
     return alignment(
         combined.tokens_path,
         combined.facts.dtype,
@@ -600,14 +608,14 @@ def _alignment(combined: OpenedCombined) -> Finding:
     )
 
 
-def _sampler_dry_run(combined: OpenedCombined) -> Finding:
+def _check_random_batches(combined: OpenedCombined) -> Finding:
     vocab_size = combined.bundle.vocab_size
     return random_batches_load(
         combined.tokens_path, combined.facts.dtype, vocab_size, seed=combined.seed, source_at=combined.source_at
     )
 
 
-def _no_retracted_document(combined: OpenedCombined) -> Finding:
+def _check_retractions(combined: OpenedCombined) -> Finding:
     corpus = combined.corpus
     removed_ids = read_retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
     return check_combined_bins(corpus, combined.store, combined.split, removed_ids)
@@ -617,35 +625,35 @@ CHECKS: tuple[Check[OpenedCombined], ...] = (
     Check(
         "matches_shards",
         "The file is the byte-for-byte concatenation of its shards in manifest order.",
-        lambda opened: matches_shards(opened.directory, opened.receipt, opened.shards, split=opened.split),
+        lambda opened: check_concatenation(opened.directory, opened.receipt, opened.shards, split=opened.split),
     ),
     Check(
         "totals_match",
         "The ledger is the sum of the shards' ledgers.",
-        lambda opened: totals_match(opened.receipt, opened.shards),
+        lambda opened: check_totals(opened.receipt, opened.shards),
     ),
     Check(
         "sources_complete",
         "The bins contain every file of the split exactly once, and no file of another split.",
-        lambda opened: sources_complete([r for _, r in opened.made_of], opened.manifest.entries, opened.split),
+        lambda opened: check_sources([r for _, r in opened.input_shards], opened.manifest.entries, opened.split),
     ),
     Check(
         "meta_matches",
         "meta.pkl matches the tokenizer, the token files and meta.json.",
-        lambda opened: meta_matches(
+        lambda opened: check_meta(
             opened.directory, opened.bundle, opened.separator_id, opened.facts.dtype, opened.receipt.facts
         ),
     ),
     Check(
         "labels_aligned",
         "Labels are the inputs shifted by one token, and every document ends with the separator.",
-        _alignment,
+        _check_alignment,
     ),
     Check(
         "random_batches_load",
         "Random batches can be loaded, and a unigram model has a lower loss on them than a uniform model. "
         "With fewer than eight blocks of 256 tokens, a failure only warns.",
-        _sampler_dry_run,
+        _check_random_batches,
     ),
     Check(
         "looks_like_text",
@@ -658,7 +666,7 @@ CHECKS: tuple[Check[OpenedCombined], ...] = (
     Check(
         "no_retracted_document",
         "No document in the shards is on the retraction list, and the shards are unchanged.",
-        _no_retracted_document,
+        _check_retractions,
     ),
     Check(
         "disk_headroom",
@@ -682,7 +690,7 @@ def find_retracted_corpus_artifacts(
         if facts.document_ids is None or (facts.id_field, facts.id_key) != (ids.id_field, ids.key_digest):
             return True
         shard_ids = open_ids(store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
-        return bool(are_listed(shard_ids, hashes).any())
+        return bool(find_listed(shard_ids, hashes).any())
 
     return find_unplanned_retracted(
         store,

@@ -1,4 +1,4 @@
-"""`dataprep_assets.components.TokenizedCorpus`: a corpus from source to validated bins, declared only in YAML."""
+"""`dataprep_assets.components.TokenizedCorpus`: a text corpus, from source to validated bins, declared in YAML."""
 
 from pathlib import Path
 

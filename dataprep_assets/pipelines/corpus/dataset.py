@@ -1,4 +1,4 @@
-"""Text corpora: the artifacts from the source to verified bins, and their summaries for people."""
+"""Text corpora: the artifacts from the source to verified bins, and their cards and summaries."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
@@ -22,21 +22,25 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger
-from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, combined_bins_spec
+from dataprep_assets.pipelines.corpus.combined_bins import COMBINED_BINS, build_combined_bins_spec
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, load_manifest, manifest_spec
+from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, build_manifest_spec, load_manifest
 from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts
-from dataprep_assets.pipelines.corpus.source.snapshot import snapshot_spec
-from dataprep_assets.pipelines.corpus.source.source_parts import corpus_engine, corpus_watch
-from dataprep_assets.pipelines.corpus.token_bins import token_bins_spec
-from dataprep_assets.pipelines.corpus.view import artifact_name, load_corpus_view, trainer_lines, view_spec
-from dataprep_assets.stream.engine_certificate import describe_engine, describe_engine_line, engine_certificate_spec
+from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot_spec
+from dataprep_assets.pipelines.corpus.source.source_parts import build_corpus_engine, build_corpus_watch
+from dataprep_assets.pipelines.corpus.token_bins import build_token_bins_spec
+from dataprep_assets.pipelines.corpus.view import artifact_name, build_view_spec, load_corpus_view, trainer_lines
+from dataprep_assets.stream.engine_certificate import (
+    build_engine_certificate_spec,
+    describe_engine,
+    describe_engine_line,
+)
 from dataprep_assets.stream.source import describe_card_source
 from dataprep_assets.stream.token_shard import TOKEN_BINS, TOKENS
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals
 from dataprep_assets.table import align_rows
 
-# imported where they are used, because commands that only list or compare artifacts use none of them
+# imported where they are used, because commands that only list or compare artifacts do not need them
 if TYPE_CHECKING:
     from dataprep_assets.engine.staleness.estimate import Estimate
     from dataprep_assets.engine.trace.document_table import DocumentTable
@@ -44,12 +48,12 @@ if TYPE_CHECKING:
     from dataprep_assets.engine.trace.trace import Tracer
     from dataprep_assets.planning.cost import Machine
 
-_RATE_SECONDS = 30.0
-"""CPU seconds of tokenizing from which a rate is shown."""
+_MIN_RATE_SECONDS = 30.0
+"""Minimum CPU seconds of tokenizing for which a rate is shown."""
 
 
 class _StreamFacts(Facts):
-    """The tokenizer facts that combined bins and npy shards share."""
+    """Tokenizer facts that the receipts of combined bins and of npy shards have in common."""
 
     tokenizer: str
     tokenizer_sha256: str
@@ -58,7 +62,7 @@ class _StreamFacts(Facts):
     eos_token_id: int
 
 
-def corpus_card(
+def build_corpus_card_spec(
     corpus: CorpusDeclaration, specs: Sequence[ArtifactSpec], *, stream: str = COMBINED_BINS
 ) -> ArtifactSpec:
     """Return the spec of the data card of a corpus or a release.
@@ -86,13 +90,13 @@ def corpus_card(
             sources=partial(_list_sources, corpus),
             tokenizer=partial(_find_tokenizer, stream),
             records=partial(_describe_records, corpus),
-            sections=lambda receipts: list(card_sections(corpus, receipts)),
+            sections=lambda receipts: list(build_card_sections(corpus, receipts)),
         )
     )
 
 
-def card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[CardSection]:
-    """Yield the section on duplicates: the rule, how many documents were dropped, and the detection curve."""
+def build_card_sections(corpus: CorpusDeclaration, receipts: Receipts) -> Iterator[CardSection]:
+    """Yield the section on duplicates, if declared: the rule, the number of drops, and the detection curve."""
     if (duplicates := corpus.duplicates) is None:
         return
     from dataprep_assets.pipelines.corpus.duplicates.duplicates import DuplicatesFacts
@@ -162,7 +166,7 @@ class Corpus(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         specs = corpus_specs(self.declaration)
-        return [*specs, corpus_card(self.declaration, specs)]
+        return [*specs, build_corpus_card_spec(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         corpus = self.declaration
@@ -171,33 +175,35 @@ class Corpus(Dataset):
         return corpus.artifact(COMBINED_BINS, next(iter(corpus.splits)))
 
     def remarks(self) -> Iterable[Remark]:
-        from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
+        from dataprep_assets.pipelines.corpus.remarks import find_corpus_remarks
 
-        return corpus_remarks(self.declaration)
+        return find_corpus_remarks(self.declaration)
 
-    def boundary_line(self) -> str:
-        around = self.declaration.document
+    def describe_boundaries(self) -> str:
+        policy = self.declaration.document
         return describe_boundary(
             self.declaration.tokenizer,
-            separator=around.separator,
-            bos=around.bos,
-            special_tokens=around.special_tokens,
+            separator=policy.separator,
+            bos=policy.bos,
+            special_tokens=policy.special_tokens,
         )
 
-    def trial_remarks(self) -> Iterable[Remark]:
-        from dataprep_assets.pipelines.corpus.curation.trial import trial_remarks
+    def find_trial_remarks(self) -> Iterable[Remark]:
+        if not self.declaration.tag and not self.declaration.rules:
+            return ()
+        from dataprep_assets.pipelines.corpus.curation.trial import find_trial_remarks
 
-        return trial_remarks(self.declaration)
+        return find_trial_remarks(self.declaration)
 
     def cost(self, store: ArtifactStore, machine: "Machine") -> "Estimate":
-        from dataprep_assets.pipelines.corpus.source.cost import corpus_cost
+        from dataprep_assets.pipelines.corpus.source.cost import estimate_corpus_cost
 
-        return corpus_cost(self.declaration, store, machine)
+        return estimate_corpus_cost(self.declaration, store, machine)
 
     def tracer(self, store: ArtifactStore) -> "Tracer":
-        from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
+        from dataprep_assets.pipelines.corpus.source.source_rows import build_corpus_tracer
 
-        return corpus_tracer(self.declaration, store, self.specs)
+        return build_corpus_tracer(self.declaration, store, self.specs)
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> "RetractionResult":
         from dataprep_assets.pipelines.corpus.retract import retract_documents
@@ -214,7 +220,6 @@ class Corpus(Dataset):
         return CorpusDocuments(self.declaration, store)
 
     def summary(self, store: ArtifactStore) -> list[str]:
-        from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
         from dataprep_assets.planning.cost import format_bytes
 
         corpus, manifest = self.declaration, load_manifest(self.declaration, store)
@@ -235,12 +240,16 @@ class Corpus(Dataset):
             rows.append((split, files, f"{len(shards):,}", f"{total.documents:,}", f"{total.tokens:,}", size))
         lines = [*align_rows(rows, right=range(1, len(rows[0])))]
         total = Ledger.total(every_split)
-        # in less time, starting processes and the engine takes a large part, so show no rate
-        rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu >= _RATE_SECONDS else ""
-        lines += [describe_engine_line(corpus, store) + rate, *coverage_lines(corpus, store)]
+        # show no rate for short runs, because starting processes and the engine takes a large part of their time
+        rate = f", {total.tokens / cpu:,.0f} tokens/s per core" if cpu >= _MIN_RATE_SECONDS else ""
+        lines.append(describe_engine_line(corpus, store) + rate)
+        if corpus.decontaminate is not None:
+            from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_coverage
+
+            lines += describe_coverage(corpus, store)
         return [*lines, *describe_literals(total, corpus.document.special_tokens)]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         return list(trainer_lines(self.declaration, store))
 
 
@@ -251,32 +260,32 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
     signatures, and builds `duplicates` from the tags and signatures of all splits before the selection.
     """
     shards = {split: _plan_shards(corpus, split) for split in corpus.splits}
-    manifest = manifest_spec(corpus, plans=tuple(shards.values()), watch=corpus_watch(corpus))
-    certificate = engine_certificate_spec(corpus_engine(corpus), inputs=(manifest,))
+    manifest = build_manifest_spec(corpus, plans=tuple(shards.values()), watch=build_corpus_watch(corpus))
+    certificate = build_engine_certificate_spec(build_corpus_engine(corpus), inputs=(manifest,))
     specs = [manifest, certificate]
     snapshots = {
-        split: snapshot_spec(corpus, split, partitions=partitions, manifest=manifest)
+        split: build_snapshot_spec(corpus, split, partitions=partitions, manifest=manifest)
         for split, partitions in shards.items()
     }
     # modules for tables and duplicates are imported only for corpora that have them, because all commands call this
     tags: dict[str, ArtifactSpec] = {}
     if corpus.has_table:
-        from dataprep_assets.pipelines.corpus.curation.tags import tags_spec
+        from dataprep_assets.pipelines.corpus.curation.tags import build_tags_spec
 
         tags = {
-            split: tags_spec(corpus, split, partitions=shards[split], snapshot=snapshot)
+            split: build_tags_spec(corpus, split, partitions=shards[split], snapshot=snapshot)
             for split, snapshot in snapshots.items()
         }
     duplicates = None
     if corpus.duplicates is not None:
-        from dataprep_assets.pipelines.corpus.duplicates.duplicates import duplicates_spec
-        from dataprep_assets.pipelines.corpus.duplicates.signatures import signatures_spec
+        from dataprep_assets.pipelines.corpus.duplicates.duplicates import build_duplicates_spec
+        from dataprep_assets.pipelines.corpus.duplicates.signatures import build_signatures_spec
 
         signatures = [
-            signatures_spec(corpus, split, partitions=shards[split], snapshot=snapshot)
+            build_signatures_spec(corpus, split, partitions=shards[split], snapshot=snapshot)
             for split, snapshot in snapshots.items()
         ]
-        duplicates = duplicates_spec(corpus, tags=tuple(tags.values()), signatures=signatures)
+        duplicates = build_duplicates_spec(corpus, tags=tuple(tags.values()), signatures=signatures)
         # duplicates follow the tags and signatures of all splits, because specs are listed in build order
         specs += [*snapshots.values(), *tags.values(), *signatures, duplicates]
     token_bins = []
@@ -284,10 +293,10 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
         tagged = tags.get(split)
         selection = None
         if tagged is not None and corpus.selects:
-            from dataprep_assets.pipelines.corpus.curation.selection import selection_spec
+            from dataprep_assets.pipelines.corpus.curation.selection import build_selection_spec
 
-            selection = selection_spec(corpus, split, partitions=partitions, tags=tagged, duplicates=duplicates)
-        bins = token_bins_spec(
+            selection = build_selection_spec(corpus, split, partitions=partitions, tags=tagged, duplicates=duplicates)
+        bins = build_token_bins_spec(
             corpus,
             split,
             partitions=partitions,
@@ -295,7 +304,7 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
             certificate=certificate,
             selection=selection,
         )
-        # if there are duplicates, the list already has snapshots and tags
+        # skip snapshots and tags that the list already has if there are duplicates
         specs += [
             spec
             for spec in (snapshots[split], tagged, selection, bins)
@@ -303,17 +312,19 @@ def corpus_specs(corpus: CorpusDeclaration) -> list[ArtifactSpec]:
         ]
         token_bins.append(bins)
         if tagged is not None:
-            from dataprep_assets.pipelines.corpus.curation.documents_table import documents_spec
+            from dataprep_assets.pipelines.corpus.curation.documents_table import build_documents_spec
 
             specs.append(
-                documents_spec(corpus, split, partitions=partitions, tags=tagged, selection=selection, token_bins=bins)
+                build_documents_spec(
+                    corpus, split, partitions=partitions, tags=tagged, selection=selection, token_bins=bins
+                )
             )
     if corpus.combines:
         combined = tuple(
-            combined_bins_spec(corpus, split, token_bins=bins)
+            build_combined_bins_spec(corpus, split, token_bins=bins)
             for split, bins in zip(corpus.splits, token_bins, strict=True)
         )
-        specs += [*combined, *(view_spec(corpus, view, combined=combined) for view in corpus.views)]
+        specs += [*combined, *(build_view_spec(corpus, view, combined=combined) for view in corpus.views)]
     return specs
 
 

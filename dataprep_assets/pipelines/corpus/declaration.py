@@ -1,7 +1,7 @@
-"""The declaration of a tokenized corpus, validated once, and the names of its artifacts.
+"""Declaration of a tokenized corpus, validated once, and the names of its artifacts.
 
 This is the schema of `type: dataprep_assets.components.TokenizedCorpus`: its field descriptions are the YAML
-reference. Paths are resolved against the folder of the YAML, and no key contains one.
+reference. Paths are resolved against the folder of the YAML, and are not part of any artifact's key.
 """
 
 from collections.abc import Iterable
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from dataprep_assets.curation.rules import Rule
     from dataprep_assets.curation.tagging import Tagger
 
-_INSTEAD = {"id": "id_field", "source": "source_field"}
-"""Column of the document table → the key that fills it from a field."""
+_FIELD_KEYS = {"id": "id_field", "source": "source_field"}
+"""Column of the document table → the YAML key that names the field with its values."""
 
 
 class CorpusDocumentPolicy(DocumentPolicy):
@@ -111,7 +111,7 @@ class CorpusDocumentPolicy(DocumentPolicy):
         own_columns = {*CarriedFields(text="", ids=None, url=self.url_field).columns, *DECIDED, *OTHERS, "text"}
         for path, column in fields.items():
             if column in own_columns:
-                instead = _INSTEAD.get(column)
+                instead = _FIELD_KEYS.get(column)
                 instead = instead if instead and getattr(self, instead) is None else None
                 raise ValueError(
                     f"keep_fields: {column!r} is already a column of the table. Remove {path}"
@@ -285,7 +285,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
 
     @field_validator("splits")
     @classmethod
-    def _split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    def _require_valid_split_names(cls, splits: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, globs in splits.items():
             if not (name.isascii() and name.isidentifier()):  # the split's name becomes part of Dagster's asset names
                 raise ValueError(
@@ -306,7 +306,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         return views
 
     @model_validator(mode="after")
-    def _id_is_not_the_text(self) -> Self:
+    def _require_separate_id_field(self) -> Self:
         if self.document.id_field == self.text_field:
             raise ValueError(
                 "`document.id_field` and `text_field` name the same field. Remove `document.id_field`: without it, "
@@ -365,8 +365,8 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
             for item, tagger in zip(self.tag, self.taggers, strict=False)
             if not isinstance(item, str) and "string" in tagger.columns.values()
         ]
-        field_of = {"url_field": document.url_field, "source_field": document.source_field}
-        texts += [f"document.{key}: {field}" for key, field in field_of.items() if field is not None]
+        fields_by_key = {"url_field": document.url_field, "source_field": document.source_field}
+        texts += [f"document.{key}: {field}" for key, field in fields_by_key.items() if field is not None]
         if texts:
             raise ValueError(
                 f"{texts[0]}: the document table of a `sensitive` dataset cannot contain text. Remove it, or declare "
@@ -393,11 +393,13 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         """
         assert self.duplicates is not None
         ids = self.document.ids(sensitive=self.sensitive)
-        return self.duplicates.signing(None if ids is None else ids.key, None if ids is None else ids.key_digest)
+        return self.duplicates.build_signature_settings(
+            None if ids is None else ids.key, None if ids is None else ids.key_digest
+        )
 
     @property
     def texts_only(self) -> CarriedFields:
-        """The settings that find the rows with a text, without any carried fields."""
+        """Settings for reading only the texts of rows, without any carried fields."""
         return CarriedFields(
             text=self.text_field,
             ids=self.document.ids(sensitive=self.sensitive),
@@ -423,13 +425,13 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
 
     @property
     def taggers(self) -> "list[Tagger]":
-        """The taggers, in their order."""
+        """The declared taggers in order, and the tagger of `decontaminate` last."""
         taggers = build_taggers(self.tag, self._folder)
         if self.decontaminate is None:
             return taggers
         if any(tagger.name == BENCHMARK for tagger in taggers):
             raise ConfigError(f"tag: {BENCHMARK!r} is the tagger of `decontaminate`. Set a different `name`")
-        return [*taggers, self.decontaminate.tagger(self._folder)]
+        return [*taggers, self.decontaminate.build_tagger(self._folder)]
 
     @property
     def tested_taggers(self) -> list[str]:
@@ -456,7 +458,7 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
 
     @property
     def rules(self) -> "dict[str, tuple[bool, Rule]]":
-        """The rules by name, in the order of evaluation; True marks a rule that keeps matching documents."""
+        """The rules by name, in order of evaluation: whether matching documents are kept, and the rule."""
         drop, decontamination = self.drop, self.decontaminate
         if decontamination is not None and decontamination.action == "drop":
             if BENCHMARK in {**self.keep, **drop}:
@@ -466,9 +468,9 @@ class CorpusDeclaration(ReadingDeclaration, WorkersDeclaration):
         return parse_rules(self.keep, drop, self.columns)
 
     def source_digests(self) -> SourceDigests:
-        """Return how source files are digested: with a key if the dataset is sensitive and its files are local.
+        """Return the settings for digests of source files: keyed if the dataset is sensitive and its files are local.
 
-        Hubs and buckets list digests of their own, which the manifest must repeat. Raises ConfigError if the key is not
+        Remote sources list their own digests, which the manifest must repeat. Raises ConfigError if the key is not
         in the environment.
         """
         keyed = self.sensitive and self._reads_local_files

@@ -1,7 +1,7 @@
 """Remarks on a corpus before it is built, for `dataprep check` and the beginning of `dataprep run`.
 
-Only cheap checks are made. They read a local tokenizer, the key of the ids, and the listing and first rows of a local
-source. A split of a few kilobytes is tokenized, because it may be too short for a view.
+Only cheap checks are made: they read a local tokenizer, the key of the ids, and the listing and first rows of a local
+source. A split of a few kilobytes is also tokenized, because it may be too short for a view.
 """
 
 from collections import Counter
@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.curation.benchmarks.benchmarks import BenchmarkTagger
 from dataprep_assets.curation.documents import find_source
 from dataprep_assets.curation.duplicates.signatures import read_library_version
 from dataprep_assets.curation.retractions import read_retracted_ids
@@ -29,19 +28,18 @@ from dataprep_assets.errors import (
     os_error_reason,
 )
 from dataprep_assets.fields import find_siblings, value_at
-from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import benchmark_remarks
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.source_parts import present_part, read_texts
-from dataprep_assets.pipelines.corpus.token_bins import stream_dtype
+from dataprep_assets.pipelines.corpus.token_bins import choose_stream_dtype
 from dataprep_assets.pipelines.corpus.view import MinimumLength, load_corpus_view
 from dataprep_assets.planning.manifest import (
     ManifestEntry,
     build_manifest,
-    files_of_no_split,
-    glob_pattern,
-    hidden_files,
-    included_paths,
+    compile_glob,
+    find_hidden_files,
+    find_unassigned_files,
     natural_key,
+    select_included_paths,
 )
 from dataprep_assets.sources.access import LEFT_OUT, SourceAccess
 from dataprep_assets.sources.readers.contents import detect_non_table
@@ -57,23 +55,23 @@ from dataprep_assets.sources.readers.input_format import input_format
 from dataprep_assets.sources.readers.records import AbsentColumnError, RecordFields
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.declaration import HubSource, ObjectStoreSource
-from dataprep_assets.stream.remote_remarks import remote_remarks
+from dataprep_assets.stream.remote_remarks import find_remote_remarks
 from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import explain_refusal
 from dataprep_assets.stream.tokenizer import find_local_tokenizer, find_rendered_remarks, find_separator_remarks
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-_SHOWN = 3
-_MAX_EXAMINED_ROWS = 1000
-"""Maximum number of Parquet files to open, because each takes a while on a network file system."""
+_MAX_SHOWN = 3
+_MAX_EXAMINED_FILES = 1000
+"""Maximum number of files to examine, because each file takes a while on a network file system."""
 _MAX_COMPARED_BYTES = 256 << 20
-"""Maximum bytes of equally large files to compare, because reading more would delay each run."""
-_BYTES_A_TOKEN = 8
-"""More than the average token has, so only a split with fewer bytes per token of a sample is read here."""
+"""Maximum bytes to read for comparing files of equal size, because reading more would delay each run."""
+_BYTES_PER_TOKEN = 8
+"""Upper estimate of bytes per token; only splits that may be too short by this estimate are tokenized."""
 
 
-def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
-    """Yield remarks on the tokenizer, the tokens around a document, and the files of the source."""
+def find_corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
+    """Yield remarks on the tokenizer, the tokens around each document, and the files of the source."""
     try:
         bundle = find_local_tokenizer(corpus.tokenizer, corpus.document.special_tokens)
     except TokenizerError as error:
@@ -83,11 +81,11 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         around = corpus.document
         yield from find_separator_remarks(bundle, around.separator, around.special_tokens, ("document", "separator"))
         try:
-            bundle.bos(around.bos, around.special_tokens)
+            bundle.choose_bos(around.bos, around.special_tokens)
         except TokenizerError as error:
             yield Remark(keys=("document", "bos"), sentence=str(error))
         try:
-            stream_dtype(corpus, bundle)
+            choose_stream_dtype(corpus, bundle)
         except ConfigError as error:
             yield Remark(keys=("dtype",), sentence=str(error))
     try:
@@ -96,32 +94,34 @@ def corpus_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("document", "id_key"), sentence=str(error))
     else:
         try:
-            # the list cannot be read without the key; its absence is reported above
+            # read the list only with a key, because a missing key is reported above
             read_retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
         except ConfigError as error:
             yield Remark(keys=("retractions",), sentence=str(error))
-    yield from _library_remarks(corpus)
+    yield from _check_libraries(corpus)
     if isinstance(corpus.source, HubSource | ObjectStoreSource):
-        yield from remote_remarks(corpus.source)
+        yield from find_remote_remarks(corpus.source)
     elif not is_mirrored(corpus.source):
-        yield from _file_remarks(corpus, bundle)
+        yield from _check_files(corpus, bundle)
 
 
-def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
+def _check_libraries(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on missing libraries and files of taggers and signatures."""
     for index, tagger in enumerate(corpus.taggers):
         try:
             tagger.version  # noqa: B018  # the property raises if something is missing
         except ConfigError as error:
-            # the benchmark tagger follows the taggers of `tag`, and its message begins with the key
+            # the message of the benchmark tagger begins with the key
             keys = ("tag", index) if index < len(corpus.tag) else parse_error_keys(error)
             yield Remark(keys=keys, sentence=str(error))
-        except SourceError as error:  # the error is from an asset
+        except SourceError as error:  # raised by an asset
             yield Remark(keys=("tag", index), sentence=str(error), of_source=True)
         else:
-            if isinstance(tagger, BenchmarkTagger):
-                yield from benchmark_remarks(corpus, tagger)
-        if (sentence := tagger.missing_reason()) is not None:
+            if index == len(corpus.tag):  # the benchmark tagger follows the taggers of `tag`
+                from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import find_benchmark_remarks
+
+                yield from find_benchmark_remarks(corpus)
+        if (sentence := tagger.explain_missing()) is not None:
             yield Remark(keys=("tag", index), sentence=sentence, hint=True)
     if corpus.duplicates is not None and corpus.duplicates.kind == "near":
         try:
@@ -130,7 +130,7 @@ def _library_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             yield Remark(keys=("duplicates",), sentence=str(error))
 
 
-def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> Iterator[Remark]:
+def _check_files(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> Iterator[Remark]:
     """Yield remarks on the listing of the source, and on the first rows of its files."""
     try:
         listing = open_source(corpus.source).list()
@@ -142,22 +142,22 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
     except ConfigError as error:  # the message begins with the key
         yield Remark(keys=parse_error_keys(error), sentence=str(error))
         return
-    if excluded_files := included_paths(listing.left_out, corpus.include):
-        examples = "" if corpus.sensitive else f", for example {', '.join(excluded_files[:_SHOWN])}"
+    if excluded_files := select_included_paths(listing.left_out, corpus.include):
+        examples = "" if corpus.sensitive else f", for example {', '.join(excluded_files[:_MAX_SHOWN])}"
         sentence = f"include: {count_of(len(excluded_files), 'file')} excluded{examples}: {LEFT_OUT}"
         yield Remark(keys=("include",), sentence=sentence, hint=True)
-    if hidden := hidden_files(files, include=corpus.include, splits=corpus.splits):
-        examples = "" if corpus.sensitive else f", for example {', '.join(hidden[:_SHOWN])}"
+    if hidden := find_hidden_files(files, include=corpus.include, splits=corpus.splits):
+        examples = "" if corpus.sensitive else f", for example {', '.join(hidden[:_MAX_SHOWN])}"
         sentence = (
             f"include: {count_of(len(hidden), 'file')} excluded{examples}: names begin with `_` or `.`. Match them in "
             "`include` if they are data"
         )
         yield Remark(keys=("include",), sentence=sentence, hint=True)
-    yield from _idle_remarks(corpus, [file.relpath for file in files])
-    yield from _duplicate_file_remarks(corpus, entries)
-    stray_files = files_of_no_split(files, include=corpus.include, splits=corpus.splits)
+    yield from _check_globs(corpus, [file.relpath for file in files])
+    yield from _find_duplicate_files(corpus, entries)
+    stray_files = find_unassigned_files(files, include=corpus.include, splits=corpus.splits)
     if stray_files:
-        names = [] if corpus.sensitive else stray_files[:_SHOWN]
+        names = [] if corpus.sensitive else stray_files[:_MAX_SHOWN]
         yield Remark(
             keys=("splits",),
             sentence=(
@@ -167,26 +167,26 @@ def _file_remarks(corpus: CorpusDeclaration, bundle: TokenizerBundle | None) -> 
             + (f", for example {', '.join(names)}" if names else ""),
             hint=True,
         )
-    yield from _order_remarks(corpus, entries)
-    faults = list(_field_remarks(corpus, entries, bundle))
+    yield from _check_priority_order(corpus, entries)
+    faults = list(_check_fields(corpus, entries, bundle))
     yield from faults
-    # a wrong field finds no text, which would make every split seem too short
+    # skip this after a fault, because a wrong field finds no text, and every split would seem too short
     if bundle is not None and all(fault.hint for fault in faults):
         for view in map(load_corpus_view, corpus.views):
             if view.shortest is not None:
-                yield from _split_remarks(corpus, view.shortest(corpus), bundle, entries)
+                yield from _check_split_lengths(corpus, view.shortest(corpus), bundle, entries)
 
 
 def _find_order(corpus: CorpusDeclaration) -> tuple[str, Sequence[str]]:
-    """Return the column whose values have a declared order, and the order; both are empty if there is none."""
+    """Return the column with a declared priority order, and the order; both are empty if none is declared."""
     priority = "oldest" if corpus.duplicates is None else corpus.duplicates.priority
     if isinstance(priority, str) or isinstance(priority.order, str):
         return "", ()
     return priority.column, priority.order
 
 
-def _order_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """Yield remarks on sources of a priority order that no file has. Values of other columns are not known yet."""
+def _check_priority_order(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+    """Yield remarks on sources in a priority order that no file has; values of other columns are not known yet."""
     column, order = _find_order(corpus)
     if column != "source" or corpus.document.source_field is not None:
         return
@@ -202,25 +202,25 @@ def _order_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) 
             )
 
 
-def _idle_remarks(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[Remark]:
+def _check_globs(corpus: CorpusDeclaration, paths: Sequence[str]) -> Iterator[Remark]:
     """Yield remarks on globs that match no file."""
-    globs_of: list[tuple[tuple[str, ...], Sequence[str]]] = [(("include",), corpus.include)]
-    globs_of += [(("splits", name), globs) for name, globs in corpus.splits.items()]
-    for keys, globs in globs_of:
+    globs_by_key: list[tuple[tuple[str, ...], Sequence[str]]] = [(("include",), corpus.include)]
+    globs_by_key += [(("splits", name), globs) for name, globs in corpus.splits.items()]
+    for keys, globs in globs_by_key:
         for glob in globs:
-            if not any(map(glob_pattern(glob).fullmatch, paths)):
+            if not any(map(compile_glob(glob).fullmatch, paths)):
                 yield Remark(
                     keys=keys, sentence=f"{'.'.join(keys)}: {glob} matches no file. Correct or remove it", hint=True
                 )
 
 
-def _duplicate_file_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """Yield remarks on files that have two names in the source, by a link or as a copy."""
+def _find_duplicate_files(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+    """Yield remarks on files with two names in the source, either as links or as copies."""
     source, names = open_source(corpus.source), dict[tuple[int, int], str]()
     repeated_pairs: list[tuple[str, str]] = []
     unique_entries: list[ManifestEntry] = []
     with suppress(OSError, SourceError):  # `_field_remarks` reports unreadable files
-        for entry in entries[:_MAX_EXAMINED_ROWS]:
+        for entry in entries[:_MAX_EXAMINED_FILES]:
             status = source.path(entry).stat()
             first_name = names.setdefault((status.st_dev, status.st_ino), entry.relpath)
             if first_name != entry.relpath:
@@ -239,7 +239,7 @@ def _duplicate_file_remarks(corpus: CorpusDeclaration, entries: Sequence[Manifes
 
 
 def _find_copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list[tuple[str, str]]:
-    """Return pairs of a file and an earlier file with the same bytes, within a limit of bytes to read."""
+    """Return pairs of a file and an earlier file with the same bytes; read at most `_MAX_COMPARED_BYTES`."""
     sizes = Counter(entry.size_bytes for entry in entries)
     copies, digests, remaining = list[tuple[str, str]](), dict[tuple[int, str], str](), _MAX_COMPARED_BYTES
     for entry in entries:
@@ -253,7 +253,7 @@ def _find_copies(source: SourceAccess, entries: Sequence[ManifestEntry]) -> list
     return copies
 
 
-def _field_remarks(
+def _check_fields(
     corpus: CorpusDeclaration, entries: Sequence[ManifestEntry], bundle: TokenizerBundle | None
 ) -> Iterator[Remark]:
     """Yield remarks on unreadable files, on fields missing from all rows of a split, and on bad rows."""
@@ -264,7 +264,7 @@ def _field_remarks(
         except ConfigError as error:
             yield Remark(keys=("include",), sentence=str(error))
             return
-    for entry in [entry for entry in entries if entry.format == "parquet"][:_MAX_EXAMINED_ROWS]:
+    for entry in [entry for entry in entries if entry.format == "parquet"][:_MAX_EXAMINED_FILES]:
         with suppress(OSError):
             if is_not_parquet(source.path(entry)):
                 name, kind = (
@@ -275,11 +275,10 @@ def _field_remarks(
                 why = f"source: {name} {reason}" if kind is None else f"source: {name}: {kind}"
                 yield Remark(keys=("source",), sentence=why, of_source=True)
                 return
-    sampled_files = [_JudgedFile(corpus, entry, source.path(entry)) for entry in sample_files(entries)]
+    sampled_files = [_SampledFile(corpus, entry, source.path(entry)) for entry in sample_files(entries)]
     if damaged := [file.damage for file in sampled_files if file.damage]:
-        yield from (
-            Remark(keys=("source",), sentence=f"source: {sentence}", of_source=True) for sentence in damaged[:_SHOWN]
-        )
+        shown = damaged[:_MAX_SHOWN]
+        yield from (Remark(keys=("source",), sentence=f"source: {sentence}", of_source=True) for sentence in shown)
         return
     fields: list[tuple[tuple[str, ...], str, tuple[type, ...]]] = [(("text_field",), corpus.text_field, (str,))]
     if corpus.document.id_field is not None:
@@ -322,17 +321,17 @@ def _field_remarks(
                 return
     refusals = [file.refusal for file in sampled_files if file.refusal]
     yield from (
-        Remark(keys=("source",), sentence=f"source: {sentence}", of_source=True) for sentence in refusals[:_SHOWN]
+        Remark(keys=("source",), sentence=f"source: {sentence}", of_source=True) for sentence in refusals[:_MAX_SHOWN]
     )
-    yield from _merged_record_remarks(corpus, [entry for entry in sample_files(entries) if entry.format == "csv"])
+    yield from _find_merged_records(corpus, [entry for entry in sample_files(entries) if entry.format == "csv"])
     yield from _find_empty_fields(corpus, all_rows)
     if bundle is not None:
         texts = [text for row in all_rows if isinstance(text := value_at(row, corpus.text_field), str)]
         yield from find_rendered_remarks(texts, bundle, corpus.document.special_tokens, ("document", "special_tokens"))
 
 
-def _merged_record_remarks(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
-    """Yield a remark on a record that may be several, unless the declaration sets whether values are quoted."""
+def _find_merged_records(corpus: CorpusDeclaration, entries: Sequence[ManifestEntry]) -> Iterator[Remark]:
+    """Yield a remark on a CSV record that may consist of several, unless the declaration sets the quoting."""
     source = open_source(corpus.source)
     for entry in entries:
         reader = present_part(corpus, entry, source.path(entry)).read_rows()
@@ -341,8 +340,8 @@ def _merged_record_remarks(corpus: CorpusDeclaration, entries: Sequence[Manifest
             return
 
 
-class _JudgedFile:
-    """The state of a file by its first rows: `damage` if it is unreadable, `refusal` if a run would reject its rows."""
+class _SampledFile:
+    """State of a file by its first rows: `damage` if it is unreadable, `refusal` if a run would reject its rows."""
 
     def __init__(self, corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> None:
         part = present_part(corpus, entry, path)
@@ -351,7 +350,7 @@ class _JudgedFile:
         self.damage, self.refusal = "", ""
         try:
             bad_record = summarize_first_rows(
-                (len(block.texts), block.bad) for block in part.read_records(_record_fields(corpus))
+                (len(block.texts), block.bad) for block in part.read_records(_build_record_fields(corpus))
             )
         except AbsentColumnError as error:
             self.damage = error.hidden if corpus.sensitive else str(error)
@@ -361,16 +360,16 @@ class _JudgedFile:
             self.damage = f"{part.label}: {os_error_reason(error)}"
         else:
             self.refusal = explain_refusal(
-                part, bad_record, policy=corpus.bad_records.policy, fields=_record_fields(corpus)
+                part, bad_record, policy=corpus.bad_records.policy, fields=_build_record_fields(corpus)
             )
 
 
-def _record_fields(corpus: CorpusDeclaration) -> RecordFields:
+def _build_record_fields(corpus: CorpusDeclaration) -> RecordFields:
     return RecordFields(corpus.text_field, corpus.document.id_field, corpus.bad_records.max_record_bytes)
 
 
 def _find_empty_fields(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]) -> Iterator[Remark]:
-    """Yield remarks on fields of the document table that none of these rows has, which leaves their columns empty."""
+    """Yield remarks on fields that none of the rows has, because their columns in the document table would be empty."""
     document = corpus.document
     paths: list[tuple[tuple[str, ...], str | None]] = [
         (("document", "url_field"), document.url_field),
@@ -388,12 +387,12 @@ def _find_empty_fields(corpus: CorpusDeclaration, rows: Sequence[dict[str, Any]]
     fields = {"source": document.source_field, **{name_column(path): path for path in document.keep_fields or ()}}
     if rows and (path := fields.get(column)) is not None:
         values = {value_at(row, path) for row in rows}
-        for value in [name for name in order if name not in values][:_SHOWN]:
+        for value in [name for name in order if name not in values][:_MAX_SHOWN]:
             sentence = f"duplicates.priority.order: none of the rows examined has {value!r} in {path!r}"
             yield Remark(keys=("duplicates", "priority", "order"), sentence=sentence, hint=True)
 
 
-def _split_remarks(
+def _check_split_lengths(
     corpus: CorpusDeclaration, shortest: MinimumLength, bundle: TokenizerBundle, entries: Sequence[ManifestEntry]
 ) -> Iterator[Remark]:
     """Yield remarks on splits that are too short for a view, which would otherwise fail at the end of the build."""
@@ -401,18 +400,18 @@ def _split_remarks(
 
     for split in corpus.splits:
         members = [entry for entry in entries if entry.split == split]
-        if sum(entry.size_bytes for entry in members) >= shortest.tokens * _BYTES_A_TOKEN:
+        if sum(entry.size_bytes for entry in members) >= shortest.tokens * _BYTES_PER_TOKEN:
             continue
         try:
             around = 1 + (
-                bundle.bos(corpus.document.bos, corpus.document.special_tokens) is not None
+                bundle.choose_bos(corpus.document.bos, corpus.document.special_tokens) is not None
             )  # the 1 is for the separator
             engine, tokens = ReferenceEngine(bundle, corpus.document.special_tokens), 0
             for text in _read_texts(corpus, members):
                 tokens += len(engine.encode([text])[0]) + around
                 if tokens >= shortest.tokens:
                     break
-        except (DataprepError, OSError):  # reported above (the tokenizer) or when reading (a file)
+        except (DataprepError, OSError):  # errors of the tokenizer are reported above, errors of a file when it is read
             continue
         if tokens < shortest.tokens:
             yield Remark(keys=(shortest.key,), sentence=shortest.refusal(split, tokens))

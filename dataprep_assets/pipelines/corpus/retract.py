@@ -1,9 +1,9 @@
-"""Lookup of the documents that a list of ids names, counted by shard.
+"""Lookup of the documents on a list of ids, with counts per shard.
 
 The index finds documents of finished shards. `LeftOutRows` finds other rows by their tags or in the source.
 
-The tags of a shard have the id of every row with a document. A row without tags is read from the source, even if no
-split or glob matches its file, because a removal request must also apply to future documents.
+The tags of a shard contain the ids of all its documents. Rows without tags are read from the source, even if no split
+or glob matches their file, because a removal request must also apply to future documents.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from dataprep_assets.curation.id_list import IdLine, MatchedLines, match_lines, 
 from dataprep_assets.curation.retractions import (
     add_retractions,
     format_ids,
-    hash_id_of,
+    hash_id_value,
     read_retractions,
 )
 from dataprep_assets.curation.table import read_joined_tables
@@ -48,23 +48,23 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.document_ids import DocumentIds
 
-_ANY_SIZE = 1 << 40
-"""Maximum bytes of a record that is read only for its id; larger than the limit of `bad_records`."""
+_MAX_RECORD_BYTES = 1 << 40
+"""Maximum size in bytes of a record that is read only for its id; larger than the limit of `bad_records`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutRow:
-    """A row that is in no stream: its id (16 hex digits) and the reason."""
+    """Row that is in no stream: its id (16 hex digits) and the reason."""
 
     hash: str
     why: str
 
 
 class LeftOutRows:
-    """The rows of a corpus that are in no finished stream."""
+    """Lookup of the rows of a corpus that are in no finished stream."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore, ids: DocumentIds) -> None:
-        """Set the corpus, its store and its ids; read nothing yet."""
+        """Set the corpus, its store and its ids; files are read later."""
         self._corpus, self._store, self._ids = corpus, store, ids
 
     def find_row(self, file: str, row: int) -> LeftOutRow | None:
@@ -90,17 +90,17 @@ class LeftOutRows:
     @cached_property
     def _shards_by_file(self) -> Mapping[str, list[str]]:
         """Source file → the shards that contain its rows."""
-        shards_of: dict[str, list[str]] = {}
+        shards_by_file: dict[str, list[str]] = {}
         if (manifest := self._manifest) is not None:
             for shard in manifest.plan:
                 for entry in manifest.shard(shard):
-                    shards_of.setdefault(entry.relpath, []).append(shard)
-        return shards_of
+                    shards_by_file.setdefault(entry.relpath, []).append(shard)
+        return shards_by_file
 
     def _find_tagged_rows(
         self, shard: str, *, hashes: Collection[str] = (), position: tuple[str, int] | None = None
     ) -> Iterator[LeftOutRow]:
-        """Yield the rows in a shard's tags that have one of these ids, or that are at this file and row."""
+        """Yield the rows in a shard's tags with one of the ids `hashes`, or at `position` (file and row)."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -116,7 +116,7 @@ class LeftOutRows:
             for tags_row in piece.filter(mask).to_pylist():
                 if tags_row["id"] is not None:
                     row = np.array([tags_row["row"]], np.uint64)
-                    reason = None if selected is None else selected.rows_of_file(tags_row["file"]).reasons(row)[0]
+                    reason = None if selected is None else selected.select_file(tags_row["file"]).find_reasons(row)[0]
                     yield LeftOutRow(hash=tags_row["id"], why=reason or NOT_BUILT)
 
     def _find_selected_rows(self, shard: str) -> DroppedRows | None:
@@ -124,7 +124,7 @@ class LeftOutRows:
         return find_ruled_out_rows(self._corpus, self._store, shard) if is_selected else None
 
     def _read_row(self, file: str, row: int) -> LeftOutRow | None:
-        """Read a row from the current source file."""
+        """Read a row from the current source file; return None if it does not exist or has no id."""
         corpus, entry = self._corpus, self._find_entry(file)
         if entry is None:
             return None
@@ -136,7 +136,7 @@ class LeftOutRows:
             if (block := part.record_at(row, fields)) is None:
                 return None
             reason = block.bad[0].reason if block.bad else NOT_BUILT
-            part = replace(part, max_record_bytes=_ANY_SIZE)
+            part = replace(part, max_record_bytes=_MAX_RECORD_BYTES)
             hashes = FileDocuments.from_block(part.record_at(row, fields) or block, self._ids).ids
             if hashes is not None and len(hashes):
                 return LeftOutRow(hash=format_ids(hashes)[0], why=reason)
@@ -150,7 +150,7 @@ class LeftOutRows:
         )
 
     def _parse_declared_id(self, part: SourcePart, row: int) -> str | None:
-        """Return the declared id of a record without a text."""
+        """Return the declared id of a record without a text; None if it has none."""
         if (field := self._ids.id_field) is None:
             return None
         for block in part.read_rows([field], only={row}):
@@ -191,9 +191,9 @@ class LeftOutRows:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldDocuments:
-    """The listed documents in one shard. `files` are their source files: name → SHA-256.
+    """Listed documents in one shard; `files` maps the names of their source files to SHA-256.
 
-    If `planned` is False, the shard belongs to an older plan and no artifact reads it.
+    If `planned` is False, the shard belongs to an older plan, and no artifact reads it.
     """
 
     partition: str
@@ -205,10 +205,10 @@ class HeldDocuments:
 
 @dataclass(frozen=True, kw_only=True)
 class LocatedRows(MatchedLines):
-    """The result of looking up a list of ids.
+    """Result of looking up a list of ids.
 
     Attributes:
-        left_out: Reason why rows are in no finished shard → how many of the found ids they have.
+        left_out: Reason why rows are in no finished shard → number of found ids of such rows.
         shards: The shards that contain listed documents, including documents that the next run drops anyway.
     """
 
@@ -217,7 +217,7 @@ class LocatedRows(MatchedLines):
 
 
 def require_document_ids(corpus: CorpusDeclaration) -> DocumentIds:
-    """Return how a corpus identifies its documents; raise ConfigError if it does not."""
+    """Return the id settings of a corpus; raise ConfigError if the corpus does not identify its documents."""
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     if ids is None:
         raise ConfigError(
@@ -242,16 +242,16 @@ def locate_rows(corpus: CorpusDeclaration, store: ArtifactStore, id_lines: Seque
     left_out = LeftOutRows(corpus, store, ids)
     planned_shards, unplanned = _find_shards(corpus, store)
     shards = [*planned_shards, *unplanned]
-    # put planned shards first, so that the current plan wins for a file in two plans
-    of_file: dict[str, list[IndexedShard]] = {}
+    # planned shards come first, so that the current plan takes precedence for a file in two plans
+    shards_by_file: dict[str, list[IndexedShard]] = {}
     for shard in shards if any(line.file is not None for line in id_lines) else ():
         for file in shard.files:
-            of_file.setdefault(file, []).append(shard)
+            shards_by_file.setdefault(file, []).append(shard)
     left_out_rows: list[LeftOutRow] = []
-    hashes = [_find_id(corpus, line, ids, of_file, left_out, left_out_rows) for line in id_lines]
+    hashes = [_find_id(corpus, line, ids, shards_by_file, left_out, left_out_rows) for line in id_lines]
     listed_before = read_retractions(corpus.retractions, ids).keys()
-    new = {row_hash for row_hash in hashes if row_hash is not None} - listed_before
-    # sort, because `find_by_hashes` requires it
+    new_hashes = {row_hash for row_hash in hashes if row_hash is not None} - listed_before
+    # sorted, because `find_by_hashes` requires it
     sorted_ids = np.array(sorted({int(row_hash, 16) for row_hash in hashes if row_hash is not None}), np.uint64)
     held_hashes: set[str] = set()
     held_documents = []
@@ -268,11 +268,11 @@ def locate_rows(corpus: CorpusDeclaration, store: ArtifactStore, id_lines: Seque
                     files=shard.sources_of(positions),
                 )
             )
-    left_out_rows += left_out.find_by_ids(new - held_hashes - {row.hash for row in left_out_rows})
-    # these rows were dropped by a list from which their ids have since been removed, without a run in between
+    left_out_rows += left_out.find_by_ids(new_hashes - held_hashes - {row.hash for row in left_out_rows})
+    # add rows that were dropped by an earlier list, if their ids were removed from the list and no run followed
     left_out_rows += [LeftOutRow(hash=h, why=RETRACTED) for shard in planned_shards for h in shard.facts.retracted]
     # reverse, so that each id keeps the first reason found
-    reasons = {row.hash: row.why for row in reversed(left_out_rows) if row.hash in new - held_hashes}
+    reasons = {row.hash: row.why for row in reversed(left_out_rows) if row.hash in new_hashes - held_hashes}
     matched = match_lines(id_lines, hashes, known_hashes={*held_hashes, *reasons}, listed_before=listed_before)
     return LocatedRows(
         **vars(matched), left_out=dict(Counter(reasons.values()).most_common()), shards=tuple(held_documents)
@@ -280,14 +280,14 @@ def locate_rows(corpus: CorpusDeclaration, store: ArtifactStore, id_lines: Seque
 
 
 def _find_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> tuple[list[IndexedShard], list[IndexedShard]]:
-    """Return the finished shards of the plan, and the unplanned shards that can be searched in the same way."""
+    """Return the finished shards of the plan, and the unplanned shards whose ids can be compared with the list's."""
     if not has_manifest(corpus, store):
         return [], []
     plan, ids = load_manifest(corpus, store).plan, require_document_ids(corpus)
     unplanned_keys = [key for key in store.partitions(corpus.dataset, TOKEN_BINS) if key not in plan]
     # do not suppress errors here, because an unreadable planned shard may contain listed documents
     planned_shards = [shard for shard in _open_indexes(corpus, store, plan) if shard.facts.document_ids is not None]
-    # hashes of another field or with another key cannot be compared
+    # only shards with the same kind of hashes, because hashes of a different field or key cannot be compared
     kind = (ids.id_field, ids.key_digest)
     same_shards = []
     for key in unplanned_keys:
@@ -311,7 +311,7 @@ def _find_id(
     corpus: CorpusDeclaration,
     line: IdLine,
     ids: DocumentIds,
-    of_file: Mapping[str, Sequence[IndexedShard]],
+    shards_by_file: Mapping[str, Sequence[IndexedShard]],
     left_out: LeftOutRows,
     left_out_rows: list[LeftOutRow],
 ) -> str | None:
@@ -319,7 +319,7 @@ def _find_id(
     if line.hash is not None:
         return line.hash
     if line.file is not None:
-        hashes = (shard.hash_at(line.file, line.row) for shard in of_file.get(line.file, ()))
+        hashes = (shard.hash_at(line.file, line.row) for shard in shards_by_file.get(line.file, ()))
         row_hash = next((h for h in hashes if h is not None), None)
         if row_hash is not None:
             return f"{row_hash:016x}"
@@ -333,7 +333,7 @@ def _find_id(
             f"line {line.line}{id_text}: {corpus.dataset} declares no `document.id_field`, so its documents have no "
             "ids. Write file:row, or the 16 hex digits of a text's hash"
         )
-    return hash_id_of(line.id or "", ids)
+    return hash_id_value(line.id or "", ids)
 
 
 def retract_documents(
@@ -355,7 +355,7 @@ def retract_documents(
     retractions = () if strict and rows.unknown else rows.listed
     names = sorted({name for shard in rows.shards for name in shard.files})
     added = add_retractions(corpus.retractions, require_document_ids(corpus), retractions)
-    # compute this after the list is written, because the list determines it
+    # predict the change only now, because the written list determines it
     change = predict_duplicates_change(corpus, store) if added else None
     return RetractionResult(
         list=corpus.retractions,
@@ -380,7 +380,7 @@ def retract_documents(
 
 
 def _find_first_changed_artifact(corpus: CorpusDeclaration) -> str:
-    """Return the first artifact that a retraction changes."""
+    """Return the name of the first artifact that a retraction changes."""
     if corpus.duplicates is not None:
         return DUPLICATES
     return SELECTION if corpus.selects else TOKEN_BINS

@@ -2,8 +2,8 @@
 
 Each shard has flat ids, document ends, the quarantine of bad records and the receipt.
 
-Repeated declared ids cause a warning, because removing an id removes every document that has it. They are not an
-error: a crawl may contain an address twice.
+Repeated declared ids cause a warning, because a retracted id removes every document with this id. They are not an
+error, because a crawl may contain the same address twice.
 """
 
 import os
@@ -24,15 +24,15 @@ from dataprep_assets.engine.checks.verdicts import CheckedSpec, CheckGroup, Chec
 from dataprep_assets.errors import ConfigError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import WORKERS
-from dataprep_assets.formats.flat_bins import dtype_for_vocab
+from dataprep_assets.formats.flat_bins import choose_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings, refetch_shards
-from dataprep_assets.pipelines.corpus.source.source_parts import load_source_parts, shard_fetches
+from dataprep_assets.pipelines.corpus.source.source_parts import build_shard_fetches, load_source_parts
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.reencoding import load_plan_encoder
-from dataprep_assets.stream.stream_index import IndexedShard, current_retractions, index_metadata
+from dataprep_assets.stream.stream_index import IndexedShard, describe_index, list_current_retractions
 from dataprep_assets.stream.stream_losses import configure_checks, stream_losses
 from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
 from dataprep_assets.stream.token_shard import TOKEN_BINS, VERSION, TokenShard
@@ -42,12 +42,12 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import Certificate
 
 
-def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
+def choose_stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
     """Return the declared dtype; for `auto`, the narrowest dtype that fits every id.
 
     Raises ConfigError if the declared dtype does not fit every id.
     """
-    fits = dtype_for_vocab(bundle.vocab_size)
+    fits = choose_dtype(bundle.vocab_size)
     if corpus.dtype == "auto":
         return fits
     if corpus.dtype == "uint16" and fits != "uint16":
@@ -61,16 +61,16 @@ def stream_dtype(corpus: CorpusDeclaration, bundle: TokenizerBundle) -> str:
 def build_stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> StreamPlan:
     """Return all settings that determine the bytes of the dataset's token stream."""
     bundle = load_declared_tokenizer(corpus.tokenizer)
-    bos = bundle.bos(corpus.document.bos, corpus.document.special_tokens)
+    bos = bundle.choose_bos(corpus.document.bos, corpus.document.special_tokens)
     ids = corpus.document.ids(sensitive=corpus.sensitive)
     return StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
         certificate=certificate.to_json(),
         special_tokens=corpus.document.special_tokens,
-        separator_id=bundle.separator(corpus.document.separator, corpus.document.special_tokens).id,
+        separator_id=bundle.choose_separator(corpus.document.separator, corpus.document.special_tokens).id,
         bos_id=bos.id if bos else None,
-        dtype=stream_dtype(corpus, bundle),
+        dtype=choose_stream_dtype(corpus, bundle),
         text_field=corpus.text_field,
         bad_records=corpus.bad_records.policy,
         sample_rate=corpus.sample_rate,
@@ -84,25 +84,25 @@ def build_stream_plan(corpus: CorpusDeclaration, certificate: Certificate) -> St
 def build_meta(corpus: CorpusDeclaration) -> dict[str, Any]:
     """Return the content of `meta.pkl`, read from the tokenizer (docs/formats/flat-bins.md#metapkl)."""
     bundle = load_declared_tokenizer(corpus.tokenizer)
-    separator = bundle.separator(corpus.document.separator, corpus.document.special_tokens)
+    separator = bundle.choose_separator(corpus.document.separator, corpus.document.special_tokens)
     return {
         "tokenizer": bundle.name,
         "vocab_size": bundle.vocab_size,
         "eos_token_id": separator.id,
         "eos_token": separator.content,
-        "dtype": stream_dtype(corpus, bundle),
+        "dtype": choose_stream_dtype(corpus, bundle),
         "tokenizer_sha256": bundle.digest,
     }
 
 
 _NO_RETRACTED = "no_retracted_document"
-_AT_ONCE = 1 << 24
-"""Number of ids to sort at a time: 128 MiB."""
-_SHOWN = 3
-"""Number of repeated ids whose documents are listed."""
+_IDS_PER_PASS = 1 << 24
+"""Number of ids that are sorted at a time; they take 128 MiB."""
+_MAX_SHOWN_IDS = 3
+"""Maximum number of repeated ids whose documents are listed."""
 
 
-def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactStore) -> Finding:
+def check_document_ids(corpus: CorpusDeclaration, split: str, store: ArtifactStore) -> Finding:
     """Check that all documents of the current shards have different ids."""
     manifest = load_manifest(corpus, store)
     splits = list(corpus.splits)
@@ -111,9 +111,12 @@ def document_ids_unique(corpus: CorpusDeclaration, split: str, store: ArtifactSt
     earlier_shards = _open_shards(corpus, store, previous_shards)
     repeated = _find_repeated([one.hashes[:] for one in shards], [one.hashes[:] for one in earlier_shards])
     documents = sum(len(one.find_by_hashes(repeated)) for one in shards)
-    locations = [*_locate_ids(earlier_shards, repeated[:_SHOWN]), *_locate_ids(shards, repeated[:_SHOWN])]
+    locations = [
+        *_locate_ids(earlier_shards, repeated[:_MAX_SHOWN_IDS]),
+        *_locate_ids(shards, repeated[:_MAX_SHOWN_IDS]),
+    ]
     rows: list[Row] = [{"file": file, "row": row} for _, file, row in sorted(locations)]
-    examples = ", ".join([f"{file}: row {row}" for _, file, row in sorted(locations)[:_SHOWN]])
+    examples = ", ".join([f"{file}: row {row}" for _, file, row in sorted(locations)[:_MAX_SHOWN_IDS]])
     message = f"{count_of(documents, 'document')} of {split} have an id that another document has, e.g., {examples}"
     return build_verdict(
         [message] if len(repeated) else [],
@@ -133,9 +136,9 @@ def _open_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Se
 
 
 def _find_repeated(shard_digests: Sequence[NDArray[Any]], other_digests: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
-    """Return the ids in `shard_digests` that another document also has: sorted, uint64."""
-    passes = max(1, -(-sum(map(len, [*shard_digests, *other_digests])) // _AT_ONCE))
-    # ids are hashes, so equal ranges contain about equally many of them
+    """Return the ids in `shard_digests` that occur more than once in all arrays: sorted, uint64."""
+    passes = max(1, -(-sum(map(len, [*shard_digests, *other_digests])) // _IDS_PER_PASS))
+    # ids are hashes, so ranges of equal size contain about the same number of ids
     bounds = [(1 << 64) * number // passes for number in range(1, passes)]
     repeated_ids = []
     for low, high in zip([0, *bounds], [*bounds, 1 << 64], strict=True):
@@ -153,9 +156,9 @@ def _select_ids_between(digest_arrays: Sequence[NDArray[Any]], low: int, high: i
 
 
 def _locate_ids(shards: Sequence[IndexedShard], ids: NDArray[np.uint64]) -> Iterator[tuple[int, str, int]]:
-    """Yield the first documents that have one of these ids, each as id, file and row."""
+    """Yield the id, file and row of the first documents in each shard that have one of these ids."""
     for shard in shards:
-        for document in shard.find_by_hashes(ids)[:_SHOWN].tolist():
+        for document in shard.find_by_hashes(ids)[:_MAX_SHOWN_IDS].tolist():
             file, row = shard.rows.locate(document)
             yield int(shard.hashes[document]), shard.files[file], row
 
@@ -163,16 +166,16 @@ def _locate_ids(shards: Sequence[IndexedShard], ids: NDArray[np.uint64]) -> Iter
 DOCUMENT_IDS_UNIQUE: Check[tuple[CorpusDeclaration, str, ArtifactStore]] = Check(
     "document_ids_unique",
     "No two documents of the split, or of a split declared before it, have the same id.",
-    lambda of_split: document_ids_unique(*of_split),
+    lambda of_split: check_document_ids(*of_split),
     blocking=False,
 )
 SMALL_BYTES, FEW_SHARDS = 32 << 20, 16
-"""Limits below which this process builds and checks shards itself. Below `SMALL_BYTES` of stored source files, workers
-take longer to start and load the tokenizer, which the run may have loaded for the certificate. With more than
-`FEW_SHARDS` shards, workers are faster, because they wait for the disk in parallel."""
+"""Limits for building and checking shards in this process, without workers. Up to `SMALL_BYTES` of stored source files,
+starting workers and loading the tokenizer in them takes longer. With more than `FEW_SHARDS` shards, workers are faster,
+because they wait for the disk in parallel."""
 
 
-def token_bins_spec(
+def build_token_bins_spec(
     corpus: CorpusDeclaration,
     split: str,
     *,
@@ -189,7 +192,7 @@ def token_bins_spec(
         partitions: The split's shards.
         snapshot: The snapshots of the shards.
         certificate: The engine certificate.
-        selection: Lists the rows that the rules drop; None if there are no rules.
+        selection: The selection, with the rows that rules drop; None if there are no rules.
     """
     return ArtifactSpec(
         declaration=corpus,
@@ -204,23 +207,23 @@ def token_bins_spec(
         recipes=partial(_build_recipes, corpus),
         build=partial(_build_shards, corpus),
         reads=partial(estimate_readings, corpus, tokenized=True),
-        metadata=index_metadata,
+        metadata=describe_index,
         losses=lambda _, receipts: stream_losses(receipts, split),
-        check_groups=_check_groups(corpus, split),
+        check_groups=_build_check_groups(corpus, split),
     )
 
 
-def token_shards(
+def plan_token_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, plan: StreamPlan, partitions: Iterable[str]
 ) -> list[TokenShard]:
-    """Return the given shards, ready to build or check.
+    """Return the given shards, to be built or checked.
 
     Args:
         corpus: The dataset.
         store: The store of its artifacts.
-        manifest: Lists the files of each shard.
-        plan: The settings that determine the bytes of the stream.
-        partitions: The shards, in the order to return.
+        manifest: The manifest, which lists the files of each shard.
+            plan: The settings that determine the bytes of the stream.
+            partitions: The shards, in the order of the result.
     """
     shards = []
     for partition in partitions:
@@ -233,8 +236,8 @@ def token_shards(
                 budget=corpus.bad_records.budget,
                 files=load_source_parts(corpus, store, manifest, partition, ruled_out),
                 sizes=tuple(entry.size_bytes for entry in manifest.shard(partition)),
-                # no list if the corpus has a selection, which already drops retracted rows and is in the key
-                retracted=() if corpus.selects else current_retractions(store, artifact, plan.retracted_ids),
+                # empty with a selection, which already drops retracted rows and is part of the key
+                retracted=() if corpus.selects else list_current_retractions(store, artifact, plan.retracted_ids),
                 ruled_out=ruled_out,
             )
         )
@@ -255,7 +258,7 @@ def _build_recipes(
 ) -> Iterator[Recipe]:
     manifest, plan = load_manifest(corpus, store), build_stream_plan(corpus, load_certificate(corpus, store))
     for partition in partitions:  # one by one, because an unreadable snapshot must not hide other shards
-        (shard,) = token_shards(corpus, store, manifest, plan, [partition or ""])
+        (shard,) = plan_token_shards(corpus, store, manifest, plan, [partition or ""])
         # the retractions that apply to a missing shard are known only after it is built
         is_known = corpus.selects or not plan.retracted or store.receipt(shard.artifact) is not None
         yield shard.recipe if is_known else replace(shard.recipe, key="")
@@ -267,21 +270,21 @@ def _build_shards(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[
     store = request.store
     plan, manifest = build_stream_plan(corpus, load_certificate(corpus, store)), load_manifest(corpus, store)
     refetch_shards(corpus, manifest, request.partitions)
-    shards = token_shards(corpus, store, manifest, plan, request.partitions)
+    shards = plan_token_shards(corpus, store, manifest, plan, request.partitions)
     yield from build_token_bins(
         shards,
         workers=None if _is_small(corpus, manifest, request.partitions) else request.workers,
         engine=corpus.engine,
         verification=corpus.verify,
-        fetches=None if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions),
+        fetches=None if corpus.engine.is_this_machine else build_shard_fetches(corpus, manifest, request.partitions),
         progress=request.progress,
     )
 
 
 def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> bool:
-    """Return whether this process builds and checks the shards: they are few and small, and no workers were requested.
+    """Return whether this process builds and checks the shards: few, small shards, and no requested workers.
 
-    Sensitive data always gets workers, because a native library that panics would print it to this process's stderr.
+    Sensitive data always goes to workers, because a native library that panics would print it to this process's stderr.
     """
     if not corpus.engine.is_this_machine or corpus.sensitive or len(partitions) > FEW_SHARDS:
         return False
@@ -292,25 +295,25 @@ def _is_small(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequenc
 
 @dataclass(frozen=True, kw_only=True)
 class _ShardChecks(PartitionChecks[TokenShard, OpenedTokens]):
-    """The checks of shards. The check of retracted documents also warns of unplanned shards that contain some."""
+    """Checks of shards; the check of retracted documents also warns of unplanned shards with such documents."""
 
-    elsewhere: Callable[[ArtifactStore, Finding], Finding]
+    warn_of_unplanned: Callable[[ArtifactStore, Finding], Finding]
 
     def examine(
         self, spec: CheckedSpec, store: ArtifactStore, partitions: Sequence[str]
     ) -> Iterator[tuple[str, Finding]]:
         for name, finding in super().examine(spec, store, partitions):
-            yield name, self.elsewhere(store, finding) if name == _NO_RETRACTED else finding
+            yield name, self.warn_of_unplanned(store, finding) if name == _NO_RETRACTED else finding
 
 
-def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
+def _build_check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
     shard_checks = _ShardChecks(
         checks=configure_checks(TOKEN_BINS_CHECKS, corpus.prove.level, corpus.tokenizer),
         planned=partial(_open_planned_shards, corpus),
         open=OpenedTokens.open,
         workers=partial(_choose_workers, corpus),
         documents=count_documents,
-        elsewhere=partial(_warn_of_unplanned, corpus, split),
+        warn_of_unplanned=partial(_warn_of_unplanned, corpus, split),
     )
     if corpus.document.id_field is None:
         return (shard_checks,)
@@ -318,7 +321,7 @@ def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ..
     return shard_checks, WholeChecks(checks=(DOCUMENT_IDS_UNIQUE,), open=lambda store, _: (corpus, split, store))
 
 
-def _plan(corpus: CorpusDeclaration, store: ArtifactStore) -> StreamPlan:
+def _build_plan(corpus: CorpusDeclaration, store: ArtifactStore) -> StreamPlan:
     return build_stream_plan(corpus, load_certificate(corpus, store))
 
 
@@ -327,7 +330,7 @@ def _open_planned_shards(
 ) -> list[TokenShard]:
     manifest = load_manifest(corpus, store)
     refetch_shards(corpus, manifest, partitions)
-    return token_shards(corpus, store, manifest, _plan(corpus, store), partitions)
+    return plan_token_shards(corpus, store, manifest, _build_plan(corpus, store), partitions)
 
 
 def _choose_workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> CheckWorkers | None:
@@ -335,17 +338,18 @@ def _choose_workers(corpus: CorpusDeclaration, store: ArtifactStore, partitions:
         return None
     # load the tokenizer before starting workers, which are forks of this process
     return CheckWorkers(
-        engine=corpus.engine, declared=corpus.workers, prepare=partial(load_plan_encoder, _plan(corpus, store))
+        engine=corpus.engine, declared=corpus.workers, prepare=partial(load_plan_encoder, _build_plan(corpus, store))
     )
 
 
 def _warn_of_unplanned(corpus: CorpusDeclaration, split: str, store: ArtifactStore, finding: Finding) -> Finding:
-    """Return the finding on retracted documents, with a warning if unplanned shards of the split contain some.
+    """Add a warning to the finding on retracted documents if unplanned shards of the split contain some.
 
-    It does not block: no key contains these shards, and a successful run removes them (`engine.staleness.status`).
+    The warning does not block, because no key contains these shards, and a successful run removes them
+    (`engine.staleness.status`).
     """
-    # prefer the failure to this warning; without a list, no shard contains retracted documents
-    if not finding.passed or not _plan(corpus, store).retracted:
+    # keep a failure, which is more important; without a list, no shard contains retracted documents
+    if not finding.passed or not _build_plan(corpus, store).retracted:
         return finding
     manifest = load_manifest(corpus, store)
     unplanned = (

@@ -1,8 +1,8 @@
 """Views (`<dataset>/<view>_bins`): the files that each trainer expects, with the same tokens as the combined bins.
 
-A linked view has the token file (same inode, no second copy) and sidecars, so it is built in seconds, without
-tokenization. nanoGPT reads uint16 or uint32 ids, Megatron the same bytes as uint16 or int32. datatrove and OLMo read
-the bytes as they are (docs/formats/README.md#one-stream).
+A linked view consists of a link to the token file (the same inode, no second copy) and sidecars, so it is built in
+seconds, without tokenization. nanoGPT reads the ids as uint16 or uint32, and Megatron reads the same bytes as uint16 or
+int32. datatrove and OLMo read the bytes unchanged (docs/formats/README.md#one-stream).
 
 Views in other formats, such as MDS and Parquet, copy the ids. They read the stream once, in blocks, with one thread per
 worker, and keep the files that a killed run finished.
@@ -48,14 +48,14 @@ from dataprep_assets.pipelines.corpus.combined_bins import (
 )
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.views import VIEWS
-from dataprep_assets.stream.retracted_documents import retraction_finding
+from dataprep_assets.stream.retracted_documents import build_retraction_finding
 from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 
 
 class ViewFacts(Facts):
-    """Facts of a view: facts of the stream, tokens by split, and the view's own facts.
+    """Facts of a view: facts of the stream, tokens per split, and the view's own facts.
 
-    Views of whole samples set `tokens_left_out`: by split, the tokens at the end that do not fill a sample.
+    Views of whole samples set `tokens_left_out`: per split, the number of tokens at the end that do not fill a sample.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -71,7 +71,7 @@ class ViewFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class CombinedSplit:
-    """A split's combined bins, as a view uses them."""
+    """Combined bins of a split, as the input of a view."""
 
     split: str
     artifact: Artifact
@@ -85,16 +85,16 @@ class CombinedSplit:
 
     @property
     def token_count(self) -> int:
-        """Tokens in the split."""
+        """Number of tokens in the split."""
         return self.receipt.ledger.tokens if self.receipt.ledger else 0
 
     @property
     def documents(self) -> int:
-        """Documents in the split."""
+        """Number of documents in the split."""
         return self.receipt.ledger.documents if self.receipt.ledger else 0
 
     def open_tokens(self, store: ArtifactStore) -> npt.NDArray[Any]:
-        """Return the ids, shape ``(tokens,)``, memory-mapped; download them first from a bucket."""
+        """Return the ids, shape ``(tokens,)``, memory-mapped; download them first if the store is remote."""
         name = self.tokens.record.path
         return flat_bins.open_tokens(store.local(self.artifact, [name]) / name, self.facts.dtype)
 
@@ -105,12 +105,12 @@ class CombinedSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewWriter(StagedView):
-    """A view of a corpus under construction."""
+    """View of a corpus under construction."""
 
     corpus: CorpusDeclaration
 
     def link(self, split: CombinedSplit, name: str) -> None:
-        """Link the split's tokens under the trainer's name. The bytes are the same, so they are not read again."""
+        """Link the split's token file under the trainer's name; the bytes are the same, so they are not read again."""
         self.joined.append(self.store.join(self.target, name, [split.tokens], verify=False))
 
     def local(self, split: CombinedSplit, name: str) -> Path:
@@ -119,12 +119,12 @@ class ViewWriter(StagedView):
 
 
 CopiedBlocks = Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]]
-"""Blocks of a copy, in order: ids, shape ``(tokens,)``, and the lengths of their documents, if the copy keeps any."""
+"""Blocks of a copy, in order: ids, shape ``(tokens,)``, and the lengths of their documents, empty if not kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MinimumLength:
-    """The length that a split must have for a view.
+    """Minimum length of a split for a view.
 
     Attributes:
         tokens: Minimum number of tokens.
@@ -139,23 +139,23 @@ class MinimumLength:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusView(View):
-    """A trainer's format of a corpus; the artifact is `<name>_bins`.
+    """Trainer's format of a corpus; the artifact is `<name>_bins`.
 
     Attributes:
         write: Writes all splits into a view under construction.
-        defects: Yields a sentence for each part of the finished layout that the trainer would not accept, given the
-            view's directory, its receipt and the splits.
+        defects: Yields a sentence for each part of the finished layout that the trainer would reject, given the view's
+            directory, its receipt and the splits.
         linked: Returns the path of a linked split's tokens, relative to the view, given the split's name; None for a
             copying view.
         copied: Reads the ids of a copied split, given the view's directory and the split's name.
-        places: Opens a copying view to locate documents in it.
-        trainer: Returns the line with the trainer's settings, or a line per trainer, given the view's location and
+        places: Opens a copying view and returns the function that locates documents in it.
+        trainer: Returns a line with the trainer's settings, or one line per trainer, given the view's location and
             facts.
-        calls: Returns the reader's name for the position of a document in a linked view, given the view's receipt.
-        samples: Returns the end of each sample in the split's stream, in increasing order, given the view and the
-            split's name. Set it for views of consecutive samples, so that `trace` accepts sample numbers.
+        calls: Returns the position of a document in a linked view in the reader's own terms, given the view's receipt.
+        samples: Returns the end of each sample in the split's stream, in ascending order, given the view and the
+            split's name. Views of consecutive samples set it, so that `trace` accepts sample numbers.
         shortest: Returns the minimum length of a split, given the declaration.
-        keeps_documents: Whether a copy contains every token and every document; if not, it may omit the tail.
+        keeps_documents: Whether a copy contains all tokens and documents; if False, it may omit the tail.
     """
 
     reserved: ClassVar[frozenset[str]] = frozenset(name.removesuffix("_bins") for name in (TOKEN_BINS, COMBINED_BINS))
@@ -172,10 +172,10 @@ class CorpusView(View):
     keeps_documents: bool = False
 
 
-def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[CombinedSplit]:
+def load_combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[CombinedSplit]:
     """Return the combined bins of all splits.
 
-    Raises MissingArtifactError for the first missing one, IntegrityError if the splits differ in tokenizer or dtype.
+    Raises MissingArtifactError if one is missing, IntegrityError if the splits differ in tokenizer or dtype.
     """
     artifacts = [corpus.artifact(COMBINED_BINS, split) for split in corpus.splits]
     splits = []
@@ -191,7 +191,7 @@ def combined_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> list[Com
 
 
 def load_corpus_view(name: str) -> CorpusView:
-    """Return the view with this name, from this package or from another one.
+    """Return the view with this name, from this package or another package.
 
     Raises ConfigError if it is unknown, defined by several packages, or cannot be imported.
     """
@@ -205,16 +205,17 @@ def artifact_name(view: str) -> str:
 
 @dataclass(frozen=True)
 class OpenedView(OpenedArtifact):
-    """A view, opened for checks, and the combined bins it was built from."""
+    """View, opened for checks, and the combined bins from which it was built."""
 
     corpus: CorpusDeclaration
     view: CorpusView
     splits: Sequence[CombinedSplit]
 
     def defects(self) -> Iterator[str]:
-        """Yield the layout's defects, of linked splits one by one, so that an unreadable one hides no other.
+        """Yield the defects of the view's layout.
 
-        Copies share a card or an index.
+        Linked splits are examined separately, so that an unreadable split does not hide other defects. Copied splits
+        are examined together, because they share a card or an index.
         """
         for split_group in [[split] for split in self.splits] if self.view.linked is not None else [self.splits]:
             yield from catch_errors(partial(self.view.defects, self.directory, self.receipt, split_group))
@@ -222,10 +223,10 @@ class OpenedView(OpenedArtifact):
 
 def _open_view(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]) -> OpenedView:
     artifact = corpus.artifact(artifact_name(view.name))
-    return OpenedView(artifact, store, corpus, view, combined_splits(corpus, store)).with_local_files()
+    return OpenedView(artifact, store, corpus, view, load_combined_splits(corpus, store)).with_local_files()
 
 
-def matches_combined_bins(opened_view: OpenedView) -> Finding:
+def check_tokens(opened_view: OpenedView) -> Finding:
     """Check that each split's tokens equal the combined bins, and that all files match the receipt.
 
     Linked tokens are compared by digest. Copied tokens are compared id by id, with document lengths if the view has
@@ -242,7 +243,7 @@ def matches_combined_bins(opened_view: OpenedView) -> Finding:
             defects += [
                 f"{describe_artifact(receipt)}: {d}"
                 for s in splits
-                for d in _id_differences(directory, view, s, opened_view.store)
+                for d in _find_id_difference(directory, view, s, opened_view.store)
             ]
         how = "id for id"
     else:
@@ -263,7 +264,7 @@ def matches_combined_bins(opened_view: OpenedView) -> Finding:
 
 
 def _find_false_claims(receipt: Receipt, view: CorpusView, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    """Yield a sentence if the receipt is not for this stream. The tokenizer's name may differ: it changes no bytes."""
+    """Yield a sentence if the receipt is not for this stream; only the tokenizer's name may differ."""
     facts, stream = ViewFacts.from_receipt(receipt), splits[0].facts
     ledger = Ledger.total(s.receipt.ledger or Ledger() for s in splits)
     expected_claims = (
@@ -278,7 +279,7 @@ def _find_false_claims(receipt: Receipt, view: CorpusView, splits: Sequence[Comb
         yield "the receipt does not match the stream of the combined bins"
 
 
-def _id_differences(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
+def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit, store: ArtifactStore) -> Iterator[str]:
     """Yield the first difference between a copy and the combined bins, if there is one."""
     assert view.copied is not None
     stream_ids, ends = split.open_tokens(store), split.open_ends(store)
@@ -290,7 +291,7 @@ def _id_differences(directory: Path, view: CorpusView, split: CombinedSplit, sto
                 index = len(expected_ids) if len(expected_ids) < len(ids) else int(wrong_indices[0])
                 yield f"{split.split}: token {token + index} differs from combined_bins"
                 return
-            # a format without documents has no lengths, so no ends are compared
+            # compares no ends for a format without documents, which has no lengths
             document_ends = token + np.cumsum(lengths)
             if not np.array_equal(document_ends, ends[document : document + len(document_ends)].astype(np.int64)):
                 yield (f"{split.split}: the document ends from document {document} on differ from combined_bins")
@@ -310,8 +311,8 @@ def _id_differences(directory: Path, view: CorpusView, split: CombinedSplit, sto
         )
 
 
-def no_retracted_document(view: OpenedView) -> Finding:
-    """Check that the view was built from the current combined bins, and that none of their shards has a listed id.
+def check_retractions(view: OpenedView) -> Finding:
+    """Check that the view was built from the current combined bins, and that their shards have no listed id.
 
     `matches_combined_bins` verifies that the view has the same tokens as the combined bins.
     """
@@ -320,34 +321,32 @@ def no_retracted_document(view: OpenedView) -> Finding:
     removed_ids = read_retracted_ids(corpus.retractions, corpus.document.ids(sensitive=corpus.sensitive))
 
     def defects() -> Iterator[str]:
-        for split, of_split in combined.items():
-            if receipt.inputs.get(split) != of_split.content:
+        for split, combined_receipt in combined.items():
+            if receipt.inputs.get(split) != combined_receipt.content:
                 yield f"{describe_artifact(receipt)}: was not built from the current combined bins of {split}"
             # without a list, open no shard, because there may be tens of thousands
             elif len(removed_ids) and not (finding := check_combined_bins(corpus, store, split, removed_ids)).passed:
                 yield finding.summary
 
     scope = count_of(len(combined), "split")
-    return retraction_finding(
+    return build_retraction_finding(
         defects(), scope, len(removed_ids), "Rebuild token_bins, then combined_bins, then the view"
     )
 
 
 CHECKS = (
-    Check(
-        "matches_combined_bins", "The tokens are identical to the tokens in the combined bins.", matches_combined_bins
-    ),
+    Check("matches_combined_bins", "The tokens are identical to the tokens in the combined bins.", check_tokens),
     Check("layout_valid", "The sidecar files describe the tokens exactly.", layout_valid),
     Check(
         "no_retracted_document",
         "The view was built from the current combined bins, which contain no removed document.",
-        no_retracted_document,
+        check_retractions,
     ),
 )
 
 
 def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
-    """Yield the lines with trainer settings for each present view."""
+    """Yield the lines with trainer settings for each built view."""
     for name in corpus.views:
         artifact = corpus.artifact(artifact_name(name))
         if (receipt := store.receipt(artifact)) is not None:
@@ -360,7 +359,7 @@ def trainer_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[s
             yield from [lines] if isinstance(lines, str) else lines
 
 
-def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactSpec, ...]) -> ArtifactSpec:
+def build_view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactSpec, ...]) -> ArtifactSpec:
     """Return the spec of a view.
 
     Args:
@@ -377,7 +376,7 @@ def view_spec(corpus: CorpusDeclaration, name: str, *, combined: tuple[ArtifactS
         description=view.description,
         kinds=view.kinds,
         inputs=combined,
-        recipes=lambda store, _: [_build_recipe(corpus, view, combined_splits(corpus, store))],
+        recipes=lambda store, _: [_build_recipe(corpus, view, load_combined_splits(corpus, store))],
         build=lambda request: [Outcome.from_receipt(*build_view(corpus, request.store, name, threads=request.workers))],
         places=partial(_open_locator, corpus, view),
         losses=lambda _, receipts: _find_losses(receipts),
@@ -441,20 +440,20 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
 
     Raises ConfigError if a split is shorter than the view allows.
     """
-    view, splits = load_corpus_view(name), combined_splits(corpus, store)
+    view, splits = load_corpus_view(name), load_combined_splits(corpus, store)
     recipe = _build_recipe(corpus, view, splits)
 
     def write(staged: Path) -> WrittenFiles:
         if view.shortest is not None:
-            least = view.shortest(corpus)
+            minimum = view.shortest(corpus)
             for split in splits:
-                if split.token_count < least.tokens:
-                    raise ConfigError(least.refusal(split.split, split.token_count))
+                if split.token_count < minimum.tokens:
+                    raise ConfigError(minimum.refusal(split.split, split.token_count))
         writer = ViewWriter(corpus=corpus, store=store, target=staged, threads=threads)
         view.write(splits, writer)
         return WrittenFiles(
             inputs={s.split: s.receipt.content for s in splits},
-            # take any split, because `combined_splits` rejects splits with a different tokenizer or dtype
+            # take any split, because `load_combined_splits` rejects splits with a different tokenizer or dtype
             facts=ViewFacts(
                 view=name,
                 splits={s.split: s.token_count for s in splits},
@@ -466,5 +465,5 @@ def build_view(corpus: CorpusDeclaration, store: ArtifactStore, name: str, *, th
             joined=tuple(writer.joined),
         )
 
-    # rebuild links, which cost nothing; resume a copy with the files that a killed run finished
+    # resume only copies, from the files that a killed run finished, because links cost nothing
     return ensure_built(recipe, store, write, corpus.verify, resumes=view.linked is None)

@@ -1,5 +1,4 @@
-"""The components `PackedCohorts` (notes by birth month, packed into rows for MaxText) and `CombinedCohorts`
-(mixtures)."""
+"""Components `PackedCohorts` (notes by birth month, packed into rows) and `CombinedCohorts` (mixtures)."""
 
 from pathlib import Path
 

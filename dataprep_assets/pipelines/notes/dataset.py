@@ -27,17 +27,17 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError, CorruptSourceError, count_of
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt
-from dataprep_assets.pipelines.notes.cohorts.cohort_shards import cohort_shards_spec
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import build_cohort_shards_spec
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts
-from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import notes_tracer, replay_tracer
-from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts_spec
+from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import build_mixture_tracer, build_notes_tracer
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import build_packed_cohorts_spec
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, PackedCohortFacts, RowFacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.note_tokens import encoded_text
+from dataprep_assets.pipelines.notes.note_tokens import join_for_encoding
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.reading import Note, read_notes
-from dataprep_assets.pipelines.notes.remarks import notes_remarks
-from dataprep_assets.pipelines.notes.replay.replay import combined_directory_spec
+from dataprep_assets.pipelines.notes.remarks import find_notes_remarks
+from dataprep_assets.pipelines.notes.replay.replay import build_combined_directory_spec
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
@@ -48,7 +48,7 @@ from dataprep_assets.pipelines.notes.tfds.maxtext import (
     format_maxtext_lines,
     warn_of_undeclared,
 )
-from dataprep_assets.pipelines.notes.tfds.tfds_directory import tfds_directory_spec
+from dataprep_assets.pipelines.notes.tfds.tfds_directory import build_tfds_directory_spec
 from dataprep_assets.project import read_project
 from dataprep_assets.stores.files import digest_value, sha256_file
 from dataprep_assets.stream.declaration import TokenizerDeclaration
@@ -57,24 +57,25 @@ from dataprep_assets.stream.engine_certificate import (
     ENGINE_CERTIFICATE,
     CertifiedEngine,
     Sample,
+    build_engine_certificate_spec,
     describe_engine,
     describe_engine_line,
-    engine_certificate_spec,
 )
 from dataprep_assets.stream.source import describe_card_source
 from dataprep_assets.stream.tokenizer import describe_boundary, describe_literals
 from dataprep_assets.table import format_share
 
-# The tokenizer of a different dataset is read from its `defs.yaml`, because receipts do not contain its path.
+# The tokenizer of another dataset is read from that dataset's `defs.yaml`, because receipts do not contain its path.
 #
-# Entry point: `tokenizer_beside`.
+# Entry point: `find_tokenizer_of_dataset`.
 
 
-def tokenizer_beside(folder: Path | None, dataset: str) -> str | None:
-    """Return the folder of a dataset's tokenizer, or its name on the Hugging Face Hub, from the dataset's `defs.yaml`.
+def find_tokenizer_of_dataset(folder: Path | None, dataset: str) -> str | None:
+    """Return the folder or the Hugging Face Hub name of a dataset's tokenizer, from the dataset's `defs.yaml`.
 
-    The search covers the project of ``folder``, the folder of a different dataset's `defs.yaml`. Returns None if the
-    dataset is not declared there or its declaration is invalid. The dataset's own commands report the error.
+    The search covers the project that contains ``folder``, which is the folder of a `defs.yaml`.
+    Returns None if the project does not declare the dataset or the declaration is invalid, which the dataset's own
+    commands report.
     """
     for path in _list_declarations(folder) if folder is not None else ():
         try:
@@ -98,17 +99,17 @@ def _list_declarations(folder: Path) -> list[Path]:
     return sorted((folder.parent if project is None else project.defs).rglob("defs.yaml"))
 
 
-# The documents of a dataset of notes on which its engine is certified.
+# Documents on which the engine of a dataset of notes is certified.
 #
 # The sample has notes and headers from up to six cohorts, including the first and the last. The certificate
 # contains only counts and names of classes.
 
-COHORTS_SAMPLED = 6
+SAMPLED_COHORTS = 6
 NOTES_PER_COHORT = 100
 
 
 def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
-    """Return the engine to certify for a dataset of notes, with a sample of its own notes."""
+    """Return the engine of a dataset of notes, to be certified on a sample of the dataset's own notes."""
     return CertifiedEngine(
         dataset=notes,
         tokenizer=notes.tokenizer,
@@ -119,7 +120,7 @@ def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
 
 
 def _draw_sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
-    cohorts = _sampled_cohorts(notes)
+    cohorts = _fetch_sampled_cohorts(notes)
     digests, source_digests = {}, notes.source_digests(notes.patient_key.load())
     for month, (_, path) in cohorts.items():
         with hide_quoted_data(month):
@@ -128,8 +129,7 @@ def _draw_sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     return Sample(
         kind="notes_engine_certificate",
         parts=[[cohorts_read, template], digests],
-        # Store only digests, because the pattern may contain names of source files. One digest for all cohorts is
-        # enough.
+        # store only digests, because the pattern may contain names of source files; one digest covers all cohorts
         sources={
             "sampled cohorts": digest_value(digests),
             "cohorts.pattern": digest_value(cohorts_read["pattern"]),
@@ -144,42 +144,42 @@ def _draw_sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
     )
 
 
-def _sampled_cohorts(notes: NotesDeclaration) -> Mapping[str, tuple[CohortFile, Path]]:
-    """Return the cohorts of the sample with their local paths, after downloading them."""
+def _fetch_sampled_cohorts(notes: NotesDeclaration) -> Mapping[str, tuple[CohortFile, Path]]:
+    """Choose and download the cohorts of the sample; return month → file and local path."""
     files = list(list_cohorts(notes).values())
-    count = min(len(files), COHORTS_SAMPLED)
+    count = min(len(files), SAMPLED_COHORTS)
     # space the sample evenly, including the first and last month; `max` avoids a division by zero for a single month
     sampled_files = [files[(len(files) - 1) * i // max(1, count - 1)] for i in range(count)]
     return {file.month: (file, file.fetch()) for file in sampled_files}
 
 
 def _read_texts(notes: NotesDeclaration, sample: Mapping[str, tuple[CohortFile, Path]]) -> Iterator[str]:
-    """Yield headers and notes. An unreadable cohort is skipped here, because packing rejects it."""
-    fields, template, key = notes.cohorts.fields, notes.header_template(), notes.patient_key.load()
+    """Yield the headers and texts of notes; skip unreadable cohorts, because packing rejects them."""
+    fields, template, key = notes.cohorts.fields, notes.compile_header(), notes.patient_key.load()
     for month, (file, path) in sample.items():
         try:
-            items = read_notes(file.reader(path), fields, template, key=key, month=month)
+            items = read_notes(file.open_reader(path), fields, template, key=key, month=month)
             for note in islice((note for note in items if isinstance(note, Note)), NOTES_PER_COHORT):
-                text = encoded_text(note.header, note.text[:CHARACTERS_PER_DOCUMENT], notes.template.encode)
+                text = join_for_encoding(note.header, note.text[:CHARACTERS_PER_DOCUMENT], notes.template.encode)
                 yield from (note.header, text)
         except CorruptSourceError:
             continue
 
 
-def notes_card(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """Return the data card of a dataset of notes: it lists the directories for trainers and counts the cohorts."""
+def build_notes_card_spec(notes: NotesDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+    """Build the data card of a dataset of notes, which lists the directories for trainers and counts the cohorts."""
     return build_data_card_spec(
         CardSubject(
             declaration=notes,
             specs=specs,
             products=[spec for spec in specs if spec.name in DIRECTORIES.values()],
             counted=[spec for spec in specs if spec.name == PACKED_COHORTS],
-            sources=partial(_note_sources, notes),
+            sources=partial(_list_card_sources, notes),
             tokenizer=lambda receipts: replace(
                 _find_tokenizer(_select_cohorts(receipts)[0], notes.document.separator),
                 engine=describe_engine(receipts),
             ),
-            splits=partial(_note_splits, notes),
+            splits=partial(_count_splits, notes),
         )
     )
 
@@ -189,13 +189,13 @@ def _select_cohorts(receipts: Receipts) -> Sequence[Receipt]:
     return cohort_receipts
 
 
-def _note_sources(notes: NotesDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
+def _list_card_sources(notes: NotesDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
     source, cohorts = describe_card_source(notes.source), _select_cohorts(receipts)
     size = sum(receipt.ledger.source_bytes for receipt in cohorts if receipt.ledger is not None)
     return [CardSource(**{**vars(source), "files": len(cohorts), "bytes": size})]
 
 
-def _note_splits(notes: NotesDeclaration, receipts: Receipts) -> list[SplitCounts]:
+def _count_splits(notes: NotesDeclaration, receipts: Receipts) -> list[SplitCounts]:
     facts = [PackedCohortFacts.from_receipt(receipt) for receipt in _select_cohorts(receipts)]
     return [
         SplitCounts(
@@ -218,8 +218,8 @@ def _find_tokenizer(receipt: Receipt, separator: str | None = None) -> CardToken
     )
 
 
-def replay_card(replay: MixtureDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """Return the data card of a mixture. Its sources are datasets with their own cards."""
+def build_mixture_card_spec(replay: MixtureDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+    """Build the data card of a mixture, whose sources are datasets with their own cards."""
     (directory,) = specs
 
     def sources(_: ArtifactStore, __: Receipts) -> list[CardSource]:
@@ -252,8 +252,8 @@ class Notes(Dataset):
     declaration: NotesDeclaration
 
     @classmethod
-    def own_templates(cls, attributes: Any) -> Collection[Keys]:
-        # the template's undeclared Jinja names are fields of a note
+    def list_own_templates(cls, attributes: Any) -> Collection[Keys]:
+        # do not render the header, because its Jinja names are fields of a note
         match attributes:
             case {"template": {"engine": "jinja"}}:
                 return {("template", "header")}
@@ -262,25 +262,25 @@ class Notes(Dataset):
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
         specs = notes_specs(self.declaration)
-        return [*specs, notes_card(self.declaration, specs)]
+        return [*specs, build_notes_card_spec(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.formats[0]])
 
     def remarks(self) -> Iterable[Remark]:
-        return notes_remarks(self.declaration)
+        return find_notes_remarks(self.declaration)
 
-    def boundary_line(self) -> str:
-        around = self.declaration.document
+    def describe_boundaries(self) -> str:
+        policy = self.declaration.document
         return describe_boundary(
             self.declaration.tokenizer,
-            separator=around.separator,
-            bos=around.bos,
-            special_tokens=around.special_tokens,
+            separator=policy.separator,
+            bos=policy.bos,
+            special_tokens=policy.special_tokens,
         )
 
     def tracer(self, store: ArtifactStore) -> Tracer:
-        return notes_tracer(self.declaration, store)
+        return build_notes_tracer(self.declaration, store)
 
     def retract(self, store: ArtifactStore, ids: Path, *, strict: bool = False) -> RetractionResult:
         return retract_patients(self.declaration, store, ids, strict=strict)
@@ -303,7 +303,7 @@ class Notes(Dataset):
             *warn_of_undeclared(notes, store),
         ]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         return [*format_maxtext_lines(self.declaration, store), *format_evaluation_line(tuple(self.declaration.splits))]
 
 
@@ -316,14 +316,14 @@ def _describe_fill(notes: NotesDeclaration, rows: int, tokens: int) -> str:
 
 
 def notes_specs(notes: NotesDeclaration) -> list[ArtifactSpec]:
-    """Return the artifacts of a dataset of notes: certificate → packed cohorts → (per format) shards → directory."""
+    """Return the specs of a dataset of notes: certificate → packed cohorts → shards and directory per format."""
     months = Partitions.from_keys(notes.months.expected_keys, "cohort")
-    certificate = engine_certificate_spec(notes_engine(notes))
-    cohorts = packed_cohorts_spec(notes, months=months, certificate=certificate)
-    shards = [cohort_shards_spec(notes, format, spec=cohorts) for format in notes.formats]
+    certificate = build_engine_certificate_spec(notes_engine(notes))
+    cohorts = build_packed_cohorts_spec(notes, months=months, certificate=certificate)
+    shards = [build_cohort_shards_spec(notes, format, spec=cohorts) for format in notes.formats]
     directories = [
-        tfds_directory_spec(notes, format, shards=of_format)
-        for format, of_format in zip(notes.formats, shards, strict=True)
+        build_tfds_directory_spec(notes, format, shards=shard_spec)
+        for format, shard_spec in zip(notes.formats, shards, strict=True)
     ]
     return [certificate, cohorts, *shards, *directories]
 
@@ -337,21 +337,21 @@ class Replay(Dataset):
     declaration: MixtureDeclaration
 
     def tokenizer(self) -> str | None:
-        """Return the folder of the sources' tokenizer, or its name on the Hugging Face Hub; None if not found."""
+        """Return the folder or the Hugging Face Hub name of the sources' tokenizer; None if it is not found."""
         # use the first source, because sources with different tokenizers cannot be combined
-        return tokenizer_beside(self.folder, self.declaration.sources[0].dataset)
+        return find_tokenizer_of_dataset(self.folder, self.declaration.sources[0].dataset)
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = [combined_directory_spec(self.declaration, tokenizer=self.tokenizer)]
-        return [*specs, replay_card(self.declaration, specs)]
+        specs = [build_combined_directory_spec(self.declaration, tokenizer=self.tokenizer)]
+        return [*specs, build_mixture_card_spec(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(DIRECTORIES[self.declaration.format])
 
-    def remarks_on(self, source: Dataset) -> Iterable[Remark]:
+    def find_source_remarks(self, source: Dataset) -> Iterable[Remark]:
         replay = self.declaration
-        # declared splits are deliberate; only the default could omit a source's splits unnoticed
+        # skip declared splits, which are deliberate; only the default could omit a source's splits unnoticed
         if not isinstance(source, Notes | Replay) or "splits" in replay.model_fields_set:
             return
         if splits := [split for split in source.declaration.splits if split not in replay.splits]:
@@ -364,13 +364,13 @@ class Replay(Dataset):
             )
 
     def tracer(self, store: ArtifactStore) -> Tracer:
-        return replay_tracer(self.declaration, store)
+        return build_mixture_tracer(self.declaration, store)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         sources = " + ".join(source.dataset for source in self.declaration.sources)
         return [f"{sources}, by {self.declaration.mode}"]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         if (receipt := store.receipt(self.product(store))) is None:
             return []
         facts = DirectoryFacts.from_receipt(receipt)

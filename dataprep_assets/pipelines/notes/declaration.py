@@ -1,7 +1,7 @@
-"""The declaration of cohorts of notes, validated once.
+"""Declaration of cohorts of notes, validated once.
 
 This is the schema of the YAML: its field descriptions are the YAML reference. Paths are resolved against the folder of
-the YAML, and no key contains one. Datasets of notes are sensitive unless declared otherwise.
+the YAML, and are not part of any artifact's key. Datasets of notes are sensitive unless declared otherwise.
 """
 
 import math
@@ -25,7 +25,7 @@ from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.note_tokens import Encode
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate
-from dataprep_assets.sources.cohorts import CohortFormat, expected_months
+from dataprep_assets.sources.cohorts import CohortFormat, list_expected_months
 from dataprep_assets.stores.files import SourceDigests
 from dataprep_assets.stream.declaration import (
     RETRACTIONS,
@@ -41,7 +41,7 @@ FileFormat = Literal["tfrecord", "array_record"]
 Layout = Literal["prepacked", "unpacked"]
 Rows = Literal["notes", "stream"]
 OBJECT_KEY = "$key"
-"""Path of a patient's id that is the key in a JSON object of patients."""
+"""Path for patient ids that are the keys of a JSON object of patients."""
 TOKENS = "tokens"
 """The only column of unpacked rows."""
 
@@ -125,7 +125,7 @@ class CohortFiles(DeclarationModel):
 
     @field_validator("pattern")
     @classmethod
-    def _has_groups(cls, pattern: str) -> str:
+    def _require_groups(cls, pattern: str) -> str:
         try:
             groups = re.compile(pattern).groupindex
         except re.error as error:
@@ -160,7 +160,7 @@ class Months(DeclarationModel):
     @model_validator(mode="after")
     def _require_possible_months(self) -> Self:
         try:
-            months = expected_months(self.first, self.last, self.allow_missing)
+            months = list_expected_months(self.first, self.last, self.allow_missing)
         except ConfigError as error:
             raise ValueError(str(error)) from None
         if not months:
@@ -174,8 +174,8 @@ class Months(DeclarationModel):
 
     @property
     def expected_keys(self) -> list[str]:
-        """Every month of the dataset, in order, as partition keys."""
-        return expected_months(self.first, self.last, self.allow_missing)
+        """Partition keys of all months of the dataset, in order."""
+        return list_expected_months(self.first, self.last, self.allow_missing)
 
 
 class NoteTemplate(DeclarationModel):
@@ -208,7 +208,7 @@ class NoteTemplate(DeclarationModel):
     )
 
     def key_parts(self) -> dict[str, Any]:
-        """Return the values that enter keys, which are all of them."""
+        """Return the values that are part of artifact keys: all fields."""
         return self.model_dump(mode="json")
 
 
@@ -360,13 +360,13 @@ class NotesDeclaration(WorkersDeclaration):
     @field_validator("dataset")
     @classmethod
     def _require_snake_case(cls, name: str) -> str:
-        return tfds_name("dataset", name)
+        return require_tfds_name("dataset", name)
 
     @field_validator("splits")
     @classmethod
     def _validate_shares(cls, splits: dict[str, float]) -> dict[str, float]:
         for name, share in splits.items():
-            tfds_name("split", name)
+            require_tfds_name("split", name)
             if not 0 < share <= 1:
                 raise ValueError(f"split {name!r}: the share must be greater than 0 and at most 1, not {share}")
         # 0.7 + 0.2 + 0.1 is slightly less than 1 in floating point
@@ -407,10 +407,10 @@ class NotesDeclaration(WorkersDeclaration):
         if self.layout == "unpacked" and self.pipeline == "tfds" and "tfrecord" not in self.formats:
             raise ValueError("`pipeline: tfds` needs `tfrecord`: add it to `formats`, or set `pipeline: grain`")
         # compile now, so that errors appear with the declaration and not when a month is packed
-        self.header_template()
+        self.compile_header()
         return self
 
-    def header_template(self) -> HeaderTemplate:
+    def compile_header(self) -> HeaderTemplate:
         """Return the compiled template; raise ValueError if it does not compile or uses undeclared names."""
         template = self.template
         try:
@@ -421,7 +421,7 @@ class NotesDeclaration(WorkersDeclaration):
             raise ValueError(str(error)) from None
 
     def source_digests(self, key: bytes) -> SourceDigests:
-        """Return how cohort files are digested: with the patient key `key` if the notes are sensitive."""
+        """Return the settings for digests of cohort files: keyed with the patient key if the notes are sensitive."""
         return SourceDigests(key if self.sensitive else None)
 
     @property
@@ -443,7 +443,7 @@ class NotesDeclaration(WorkersDeclaration):
 
     @property
     def stored_length(self) -> int | None:
-        """Number of values of a stored column in every row; None for unpacked rows, whose lengths differ."""
+        """Number of values per row in each stored column; None for unpacked rows, whose lengths differ."""
         return None if self.layout == "unpacked" else self.capacity
 
     @property
@@ -454,13 +454,13 @@ class NotesDeclaration(WorkersDeclaration):
         return (*COLUMNS, TARGETS) if self.targets else COLUMNS
 
     def find_retracted_artifacts(self, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-        # imported here, because that module imports this one
-        from dataprep_assets.pipelines.notes.retractions import find_months_left
+        # imported late, because that module imports this module
+        from dataprep_assets.pipelines.notes.retractions import find_affected_artifacts
 
         if self.retractions is None or not self.retractions.exists():
             return []
-        artifacts = list(unplanned)  # without artifacts, no key is needed
-        return find_months_left(self.retractions, self.patient_key.load(), store, artifacts) if artifacts else []
+        artifacts = list(unplanned)  # a list, because the key is loaded only if there are artifacts
+        return find_affected_artifacts(self.retractions, self.patient_key.load(), store, artifacts) if artifacts else []
 
     def resolve_paths(self, folder: Path) -> Self:
         source: Any = self.source
@@ -478,8 +478,8 @@ class NotesDeclaration(WorkersDeclaration):
         return super().resolve_paths(folder).model_copy(update=update)
 
 
-def tfds_name(kind: str, name: str) -> str:
-    """Check the name of a dataset or split (`kind`); raise ValueError for a name that TFDS would not find."""
+def require_tfds_name(kind: str, name: str) -> str:
+    """Return the name of a dataset or split (`kind`); raise ValueError for a name that TFDS would not find."""
     if not _SNAKE_CASE.fullmatch(name):
         raise ValueError(f"{kind} {name!r}: TFDS allows only lower-case letters, digits and _")
     return name

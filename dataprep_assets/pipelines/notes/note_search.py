@@ -1,4 +1,4 @@
-"""Search of packed rows for notes, which the reference engine renders and encodes chunk by chunk.
+"""Search for notes in packed rows; the reference engine encodes the notes chunk by chunk.
 
 Messages and `repr` show positions, never content.
 
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dataprep_assets.formats.packed_rows import open_packed_file
 from dataprep_assets.packing.splitting import SplitRule, find_without_room, split_documents
 from dataprep_assets.pipelines.notes.cohorts.opened_cohort import OpenedCohort, SampledNote
-from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
-from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
+from dataprep_assets.pipelines.notes.cohorts.packed_files import list_packed_paths
+from dataprep_assets.pipelines.notes.note_tokens import join_for_encoding, split_header_and_body
 from dataprep_assets.stream.reencoding import Encode
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
@@ -40,40 +40,44 @@ class NoteSearch:
 
     def __init__(self, cohort: OpenedCohort, split: str) -> None:
         self._packed = cohort
-        self._path = cohort.directory / packed_paths(cohort.notes, cohort.month)[split].rows
+        self._path = cohort.directory / list_packed_paths(cohort.notes, cohort.month)[split].rows
         self._reference = ReferenceEngine(cohort.bundle, cohort.notes.document.special_tokens)
         self._encode: Encode = self._reference.encode
 
     def with_certified_engine(self) -> "NoteSearch":
-        """Return the same search with the engine that encoded the cohort."""
+        """Return a copy of this search that uses the engine that encoded the cohort."""
         search = copy(self)
         search._encode = self._packed.encode or self._encode
         return search
 
-    def chunks(self, notes: Sequence[SampledNote]) -> list[NoteChunk]:
-        """Return the chunks of notes, in order. A note whose header leaves no room in a row has no chunks."""
+    def encode_chunks(self, notes: Sequence[SampledNote]) -> list[NoteChunk]:
+        """Encode notes and return their chunks, in order; a note whose header leaves no room in a row has no chunks."""
         cohort = self._packed
         separator, bos = cohort.facts.separator_id, cohort.facts.bos_id
         encode, begin = cohort.notes.template.encode, [] if bos is None else [bos]
-        cut_notes = [
-            header_and_body(
-                self._encode_ids(note.header), self._encode_ids(encoded_text(note.header, note.text, encode)), encode
+        encoded_notes = [
+            split_header_and_body(
+                self._encode_ids(note.header),
+                self._encode_ids(join_for_encoding(note.header, note.text, encode)),
+                encode,
             )
             for note in notes
         ]
-        headers = [[*begin, *header.tolist()] for header, _ in cut_notes]
-        bodies = [[*body.tolist(), separator] for _, body in cut_notes]
+        headers = [[*begin, *header.tolist()] for header, _ in encoded_notes]
+        bodies = [[*body.tolist(), separator] for _, body in encoded_notes]
         if cohort.notes.is_concatenated:
-            # search for the whole note as one chunk, because rows of a stream may end anywhere in a note
+            # each note is one chunk, because rows of a stream may end anywhere in a note
             whole_notes = [np.array(h + b, "<i4").tobytes() for h, b in zip(headers, bodies, strict=True)]
             return [NoteChunk(note=note, chunk=0, ids=ids) for note, ids in enumerate(whole_notes)]
         long_notes = cohort.notes.long_notes
         rule = SplitRule(rule=long_notes.rule, row_length=cohort.notes.capacity, overlap=long_notes.overlap)
-        of_headers, of_bodies = (np.array([len(ids) for ids in id_lists], np.int64) for id_lists in (headers, bodies))
-        fits = np.delete(np.arange(len(notes)), find_without_room(of_headers, of_bodies, rule))
-        chunk_bounds = split_documents(of_headers[fits], of_bodies[fits], rule)
+        header_lengths, body_lengths = (
+            np.array([len(ids) for ids in id_lists], np.int64) for id_lists in (headers, bodies)
+        )
+        fits = np.delete(np.arange(len(notes)), find_without_room(header_lengths, body_lengths, rule))
+        chunk_bounds = split_documents(header_lengths[fits], body_lengths[fits], rule)
         note_chunks = []
-        word_counts: Counter[int] = Counter()
+        chunk_counts: Counter[int] = Counter()
         for note, start, stop, header in zip(
             fits[chunk_bounds.documents].tolist(),
             chunk_bounds.starts.tolist(),
@@ -82,42 +86,42 @@ class NoteSearch:
             strict=True,
         ):
             ids = np.array([*(headers[note] if header else ()), *bodies[note][start:stop]], "<i4").tobytes()
-            note_chunks.append(NoteChunk(note=note, chunk=word_counts[note], ids=ids))
-            word_counts[note] += 1
+            note_chunks.append(NoteChunk(note=note, chunk=chunk_counts[note], ids=ids))
+            chunk_counts[note] += 1
         return note_chunks
 
     def _encode_ids(self, text: str) -> NDArray[np.uint32]:
         return self._encode([text])[0]
 
-    def find_chunks(self, chunks: Sequence[NoteChunk]) -> list[bool]:
+    def find_chunks(self, encode_chunks: Sequence[NoteChunk]) -> list[bool]:
         """Return whether each chunk occurs in the rows: as a whole segment, or anywhere if the rows are a stream."""
-        pieces = [chunk.ids for chunk in chunks]
-        return (_stream_has if self._packed.notes.is_concatenated else _segments_have)(self._path, pieces)
+        pieces = [chunk.ids for chunk in encode_chunks]
+        return (_find_in_stream if self._packed.notes.is_concatenated else _find_in_segments)(self._path, pieces)
 
     def has_chunk(self, note_chunks: Sequence[NoteChunk], chunk: NoteChunk) -> bool:
-        """Return whether the presence of a note's chunks `note_chunks` implies that `chunk` is in the rows."""
+        """Return whether `chunk` is in the rows if all chunks of a note, `note_chunks`, are."""
         if self._packed.notes.is_concatenated:
             return any(_contains_aligned(candidate.ids, chunk.ids) for candidate in note_chunks)
         return any(candidate.ids == chunk.ids for candidate in note_chunks)
 
 
-def _segments_have(path: Path, patterns: Sequence[bytes]) -> list[bool]:
+def _find_in_segments(path: Path, patterns: Sequence[bytes]) -> list[bool]:
     """Return whether each byte string is a whole segment in a file of packed rows."""
     missing = set(patterns)
     lengths = np.unique(np.array([len(piece) // 4 for piece in patterns], np.int64))
     for block in open_packed_file(path, masked=False) if patterns else ():
         begins, ends = block.bounds()
-        # compare only segments with the length of a wanted string, which avoids copying the others
+        # compare only segments with the length of a pattern, which avoids copying other segments
         for index in np.flatnonzero(np.isin(block.lengths, lengths)).tolist():
             piece = block.tokens[begins[index] : ends[index]].astype("<i4", copy=False)
             missing.discard(piece.tobytes())
     return [piece not in missing for piece in patterns]
 
 
-def _stream_has(path: Path, patterns: Sequence[bytes]) -> list[bool]:
+def _find_in_stream(path: Path, patterns: Sequence[bytes]) -> list[bool]:
     """Return whether each byte string occurs in the tokens of all rows, read as one stream."""
     missing, tail = set(patterns), b""
-    # Keep the end of each block (the longest piece minus one token), because a piece may continue in the next block.
+    # keep the end of each block (the longest pattern minus one token), because a pattern may continue in the next block
     keep = max((len(piece) for piece in patterns), default=4) - 4
     for block in open_packed_file(path, masked=False) if patterns else ():
         stream = tail + block.tokens.astype("<i4", copy=False).tobytes()

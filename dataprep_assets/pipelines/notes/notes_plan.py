@@ -1,6 +1,6 @@
 """Plan of a dataset's packed rows: the declaration, the tokenizer and the engine's certificate.
 
-Entry points: `NotesPlan`, `notes_plan`.
+Entry points: `NotesPlan`, `build_notes_plan`.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.formats.tensorflow.example import ABSENT
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.patient_key import key_digest
+from dataprep_assets.pipelines.notes.patient_key import digest_key
 from dataprep_assets.pipelines.notes.retractions import read_entries
 from dataprep_assets.stream.token_stream import StreamPlan
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
@@ -20,7 +20,7 @@ from dataprep_assets.tokenization.certificate import Certificate
 
 @dataclass(frozen=True, kw_only=True)
 class NotesPlan:
-    """All inputs that decide the bytes of packed cohorts, except the source. Picklable and equal for every worker.
+    """All inputs that determine the bytes of packed cohorts, except the source; picklable and equal for all workers.
 
     `retracted` contains the digests of the patients and notes on the retraction list. A cohort's key contains the
     entries that apply to the cohort.
@@ -31,15 +31,16 @@ class NotesPlan:
     shape: RowShape
     tokenizer: str
     vocab_size: int
-    # not in `repr`, because an error or a log may show a plan
+    # excluded from `repr`, because an error or a log may show a plan
     key: bytes = field(repr=False)
     retracted: frozenset[bytes] = field(default=frozenset(), repr=False)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings that decide the bytes of a cohort, by readable names."""
+        """Settings that determine the bytes of a cohort, by readable names."""
         notes, shape, stream = self.notes, self.shape, self.stream.key_parts()
-        # Include only settings that decide the rows. Formats, names and sizes of shards belong to later artifacts.
+        # include only settings that determine the rows, because formats, names and sizes of shards belong to later
+        # artifacts
         declared_settings = notes.model_dump(
             mode="json",
             include={"row_length", "long_notes", "order", "packing", "splits", "layout", "bad_records"},
@@ -56,25 +57,25 @@ class NotesPlan:
             "stream_version": stream["stream"],
             "stored_row": {"columns": shape.columns, "length": shape.row_length, "pad_id": shape.pad_id},
             "pad_may_occur": notes.pad_may_occur,
-            # these settings do not affect prepacked rows
+            # only for unpacked rows, because these settings do not affect prepacked rows
             **({"rows": notes.rows, "pipeline": notes.pipeline} if notes.layout == "unpacked" else {}),
         }
 
     @property
     def sources(self) -> dict[str, str]:
-        """Digests of the inputs that decide the bytes, except for the settings and the cohort's file."""
-        # include the key, because it determines the patients' digests, which decide their splits
-        return {"tokenizer": self.stream.tokenizer_digest, "patient_key": key_digest(self.key)}
+        """Digests of the inputs that determine the bytes, except the settings and the cohort's file."""
+        # include the key, because it determines the patients' digests and therefore their splits
+        return {"tokenizer": self.stream.tokenizer_digest, "patient_key": digest_key(self.key)}
 
 
-def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
+def build_notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
     """Build the plan of a dataset of notes.
 
     Raises ConfigError for a pad id that occurs in documents, a missing patient key, or an invalid retraction list.
     """
     bundle = load_declared_tokenizer(notes.tokenizer)
-    bos = bundle.bos(notes.document.bos, notes.document.special_tokens)
-    separator = bundle.separator(notes.document.separator, notes.document.special_tokens).id
+    bos = bundle.choose_bos(notes.document.bos, notes.document.special_tokens)
+    separator = bundle.choose_separator(notes.document.separator, notes.document.special_tokens).id
     stream = StreamPlan(
         tokenizer=bundle.directory,
         tokenizer_digest=bundle.digest,
@@ -83,14 +84,14 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
         separator_id=separator,
         bos_id=bos.id if bos else None,
         dtype="uint32",
-        # no text field for the stream's own reader, because `reading` extracts a note's text
+        # empty, because `reading` extracts the texts of notes, not the stream's own reader
         text_field="",
         bad_records=notes.bad_records.policy,
         sample_rate=notes.sample_rate,
         level=notes.prove.level,
         max_loss=notes.tokenizer.max_loss,
     )
-    pad_id = pad_id_of(notes, bundle, separator_id=stream.separator_id, bos_id=stream.bos_id)
+    pad_id = find_pad_id(notes, bundle, separator_id=stream.separator_id, bos_id=stream.bos_id)
     key = notes.patient_key.load()
     return NotesPlan(
         notes=notes,
@@ -103,16 +104,18 @@ def notes_plan(notes: NotesDeclaration, certificate: Certificate) -> NotesPlan:
     )
 
 
-def pad_id_of(notes: NotesDeclaration, bundle: TokenizerBundle, *, separator_id: int | None, bos_id: int | None) -> int:
-    """Return the pad id that ``notes`` declare, from the tokenizer ``bundle``; `ABSENT` for rows without padding.
+def find_pad_id(
+    notes: NotesDeclaration, bundle: TokenizerBundle, *, separator_id: int | None, bos_id: int | None
+) -> int:
+    """Find the pad id that ``notes`` declare in the tokenizer ``bundle``; return `ABSENT` for rows without padding.
 
-    Raises ConfigError if the id is not in the vocabulary. Unless `may_occur` is declared, also raises it if the id can
-    occur in documents, which begin with ``bos_id`` and end with ``separator_id``.
+    Raises ConfigError if the id is not in the vocabulary or, unless `may_occur` is declared, if it can occur in
+    documents. Documents begin with ``bos_id`` and end with ``separator_id``.
     """
     pad = notes.pad
     if pad is None:
         return ABSENT
-    pad_id = bundle.token(pad.token, key="pad.token").id if pad.token is not None else pad.id
+    pad_id = bundle.find_token(pad.token, key="pad.token").id if pad.token is not None else pad.id
     assert pad_id is not None
     if pad_id >= bundle.vocab_size:
         raise ConfigError(

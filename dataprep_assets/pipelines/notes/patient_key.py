@@ -13,7 +13,7 @@ from dataprep_assets.engine.yaml.declaration_model import DeclarationModel
 
 
 class PatientKey(DeclarationModel):
-    """The secret key for digests of patient ids (HMAC-SHA256). Set one of its two keys."""
+    """Secret key for digests of patient ids (HMAC-SHA256); either `env` or `public` is set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -37,6 +37,6 @@ class PatientKey(DeclarationModel):
         return encode_key("patient_key", "public", self.public)
 
 
-def key_digest(key: bytes) -> str:
+def digest_key(key: bytes) -> str:
     """Return the digest of a patient key for artifact keys: 16 hex digits that do not reveal the key."""
     return hmac.digest(key, b"dataprep_assets/patient_key", "sha256").hex()[:16]

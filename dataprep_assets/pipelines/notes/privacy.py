@@ -1,8 +1,8 @@
 """Context managers that keep patients' data out of error messages.
 
-Every step over patients' data runs inside `hide_quoted_data`. It passes this project's own errors, because their
-messages contain no data. Any other error (a bug, the operating system, a library) may quote its input or a file name
-that contains a patient's name. Such an error is replaced by its type and the line of this project that raised it.
+Every step that reads patients' data runs inside `hide_quoted_data`. It lets this project's own errors pass, because
+their messages contain no data. Any other error (a bug, the operating system, a library) may quote its input or a file
+name that contains a patient's name. Such an error is replaced by its type and the line of this project that raised it.
 """
 
 import os
@@ -19,16 +19,16 @@ _PACKAGE = Path(errors.__file__).parent
 
 @contextmanager
 def hide_quoted_data(location: str) -> Iterator[None]:
-    """Pass DataprepError, and replace every other error with a DataprepError that quotes no data."""
+    """Let DataprepError pass, and replace every other error with a DataprepError that quotes no data."""
     try:
         yield
         return
     except DataprepError as error:
-        # remove cause and context, which may quote content; the error's own message does not
+        # remove cause and context, because they may quote data; the error's own message quotes none
         error.__cause__ = error.__context__ = None
         raise
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        # these exceptions only end the process or this block's generator, and quote no data
+        # pass these exceptions, because they only end the process or a generator, and quote no data
         raise
     except BaseException as error:  # a panic of a Rust library is not an Exception
         code = f"{type(error).__name__} {_describe_error(error)}at {_find_line(error.__traceback__)}"
@@ -43,7 +43,7 @@ def hide_source_names(location: str, position: Callable[[str], str | None] = lam
 
     Args:
         location: Subject of the step: a dataset or a month.
-        position: Returns the part of the data in a file, given its path in the source. The part may be shown.
+        position: Returns a name for a file's part of the data, which may be shown, given the file's path in the source.
     """
     try:
         yield
@@ -63,7 +63,7 @@ def hide_source_names(location: str, position: Callable[[str], str | None] = lam
 
 def _describe_error(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
-        # strerror gives the system's text for the error number, without the file's name
+        # use strerror, because the system's text for the error number does not contain the file's name
         return f"({os.strerror(error.errno)}) "
     return ""
 

@@ -1,9 +1,10 @@
 """Reader of the notes in a cohort's records, which counts invalid notes by reason.
 
 A note consists of its text, its rendered header, its date and its patient's keyed digest. Ids, names and metadata never
-leave this module. A defect of a patient's record drops all its notes. A defect of a note drops only that note.
+leave this module. A defect in a patient's record drops all notes of the record. A defect in a note drops only that
+note.
 
-Entry points: `read_notes`, `patient_digest`, `note_digest`, `DEFECTS`.
+Entry points: `read_notes`, `digest_patient`, `digest_note`, `DEFECTS`.
 """
 
 import hmac
@@ -20,9 +21,9 @@ from dataprep_assets.sources.cohorts import CohortReader, PatientRecord
 from dataprep_assets.sources.readers.row_files import BadRecord
 
 EMPTY = "empty_note"
-"""Reason for a note without text or with only white space. It is dropped under every policy and is not a defect."""
+"""Reason for a note whose text is empty or white space; it is dropped under every policy and is not a defect."""
 MISSING_METADATA = "missing_metadata"
-"""Reason for a header without one of its fields. `template.missing` decides whether it is a defect."""
+"""Reason for a header with a missing field; `template.missing` determines whether this is a defect."""
 DEFECTS = (
     "bad_json",
     "invalid_utf8",
@@ -53,7 +54,7 @@ _YEAR_AND_MONTH = re.compile(r"\d{4}-\d{2}")
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One note. `record` and `number` are its position in the cohort, from 1. `date` is in microseconds since 1970."""
+    """Note; `record` and `number` are its position in the cohort, from 1, and `date` is in microseconds since 1970."""
 
     record: int
     number: int
@@ -65,7 +66,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class DroppedNote:
-    """Position, reason and count of dropped notes. `number` is 0 for a whole record. An unreadable one counts as 1."""
+    """Position, reason and count of dropped notes; `number` is 0 for a record, and an unreadable record counts as 1."""
 
     record: int
     number: int
@@ -76,21 +77,21 @@ class DroppedNote:
 
 @dataclass(frozen=True, slots=True)
 class RecordStart:
-    """Marker of a patient's record without a defect. The record's notes follow it."""
+    """Start of a patient's record that has no defect; the record's notes follow."""
 
     patient: bytes = field(repr=False)
     notes: int
 
 
-def patient_digest(key: bytes, patient_id: str) -> bytes:
+def digest_patient(key: bytes, patient_id: str) -> bytes:
     """Return a patient's digest: the first 16 bytes of HMAC-SHA256 of the id in UTF-8."""
-    # The prefix makes digests of patients differ from digests of notes and of the key.
+    # the prefix prevents collisions with digests of notes and of the key
     return hmac.digest(key, b"patient\0" + patient_id.encode(), "sha256")[:DIGEST_BYTES]
 
 
-def note_digest(key: bytes, note: Note) -> bytes:
-    """Return a note's digest: the patient's and 16 bytes of an HMAC-SHA256. Equal notes have equal digests."""
-    # The HMAC includes the patient, so that a text that several patients share has one digest per patient.
+def digest_note(key: bytes, note: Note) -> bytes:
+    """Return a note's digest: the patient's digest and 16 bytes of an HMAC-SHA256; equal notes have equal digests."""
+    # include the patient, so that a text that several patients share has a different digest for each patient
     return note.patient + hmac.digest(key, b"note\0" + note.patient + note.text.encode(), "sha256")[:DIGEST_BYTES]
 
 
@@ -108,7 +109,7 @@ def read_notes(
     """Yield the notes of a cohort in source order; the notes of each record follow its `RecordStart`.
 
     ``fields`` locates the parts of a record, ``template`` renders the header, and ``key`` is the secret of
-    `patient_digest`. A declared birth date must be in ``month`` (`YYYY-MM`). An invalid record or note is yielded as
+    `digest_patient`. A declared birth date must be in ``month`` (`YYYY-MM`). An invalid record or note is yielded as
     `DroppedNote`. Raises the reader's errors.
     """
     patients: set[bytes] = set()
@@ -118,13 +119,13 @@ def read_notes(
             yield DroppedNote(record.row, 0, record.byte, record.reason)
             continue
         try:
-            # Read the notes before the patient, so that a record with an invalid patient counts with all its notes.
-            notes = parts.notes(record)
+            # read the notes before the patient, so that all notes of a record with an invalid patient are counted
+            notes = parts.read_notes(record)
         except _NoteRefusedError as error:
             yield DroppedNote(record.row, 0, record.byte, error.reason)
             continue
         try:
-            patient = parts.patient(record)
+            patient = parts.read_patient(record)
             # if each record is one note, a patient may have several records
             if fields.notes is not None and patient in patients:
                 raise _NoteRefusedError("duplicate_patient")
@@ -137,7 +138,7 @@ def read_notes(
         yield RecordStart(patient, len(notes))
         for number, note in enumerate(notes, 1):
             try:
-                yield parts.note(record, number, note, patient)
+                yield parts.read_note(record, number, note, patient)
             except _NoteRefusedError as error:
                 yield DroppedNote(record.row, number, record.byte, error.reason)
 
@@ -153,11 +154,11 @@ class _RecordParts:
         self._date = None if fields.date is None else fields.date
         self._date_format = fields.date_format
         self._birth = None if fields.birth_date is None else fields.birth_date
-        # read only fields in the template, because others may be missing or of any type
-        self._of_patient = {n: p for n, p in fields.patient.items() if n in template.used}
-        self._of_note = {n: p for n, p in fields.note.items() if n in template.used}
+        # read only the fields in the template, because other fields may be missing or of any type
+        self._patient_fields = {n: p for n, p in fields.patient.items() if n in template.used}
+        self._note_fields = {n: p for n, p in fields.note.items() if n in template.used}
 
-    def patient(self, record: PatientRecord) -> bytes:
+    def read_patient(self, record: PatientRecord) -> bytes:
         value = record.key if self._id is None else value_at(record.value, self._id, _ABSENT)
         if value is _ABSENT or value is None or value == "":
             raise _NoteRefusedError("missing_patient_id")
@@ -169,7 +170,7 @@ class _RecordParts:
         ):
             raise _NoteRefusedError("wrong_birth_month")
         # convert with str(), so that 7 and "7" are the same patient, in records and in lists of ids
-        return patient_digest(self._key, str(value))
+        return digest_patient(self._key, str(value))
 
     def _parse_birth_month(self, value: Any) -> str:
         if not isinstance(value, str):
@@ -181,11 +182,11 @@ class _RecordParts:
             return _parse_date(value, self._date_format).strftime("%Y-%m")
         except ValueError:
             failed = True
-        # Raise outside of the handler, so that the error that quotes the date does not become the context.
+        # raise outside of the handler, so that the error that quotes the date does not become the context
         assert failed
         raise _NoteRefusedError("bad_birth_date")
 
-    def notes(self, record: PatientRecord) -> list[Any]:
+    def read_notes(self, record: PatientRecord) -> list[Any]:
         if self._notes is None:
             return [record.value]
         notes = value_at(record.value, self._notes, _ABSENT)
@@ -196,7 +197,7 @@ class _RecordParts:
         # null counts as an empty list, so that the patient is a patient without notes
         return notes or []
 
-    def note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
+    def read_note(self, record: PatientRecord, number: int, note: Any, patient: bytes) -> Note:
         if not isinstance(note, dict):
             raise _NoteRefusedError("note_not_an_object")
         text = value_at(note, self._text, _ABSENT)
@@ -211,8 +212,8 @@ class _RecordParts:
 
     def _render_header(self, record: Mapping[str, Any], note: Mapping[str, Any]) -> str:
         try:
-            values = {name: _read_value(record, path) for name, path in self._of_patient.items()}
-            values |= {name: _read_value(note, path) for name, path in self._of_note.items()}
+            values = {name: _read_value(record, path) for name, path in self._patient_fields.items()}
+            values |= {name: _read_value(note, path) for name, path in self._note_fields.items()}
             return self._template(values)
         except MissingFieldError:
             reason = MISSING_METADATA
@@ -224,8 +225,8 @@ class _RecordParts:
         try:
             if isinstance(value, str):
                 moment = _parse_date(value, self._date_format)
-                # A date without an offset is UTC, because the machine's time zone must not affect the order of notes.
-                # Use an integer, because a float of seconds would be rounded.
+                # a date without an offset is UTC, because the machine's time zone must not affect the order of notes;
+                # an integer, because a float of seconds would be rounded
                 aware_time = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
                 return (aware_time.days * 86_400 + aware_time.seconds) * 1_000_000 + aware_time.microseconds
             # numbers are seconds; within this bound, their microseconds fit in the spool's int64

@@ -24,7 +24,7 @@ class RenderError(Exception):
 
 
 class HeaderTemplate:
-    """A compiled template. Raises ConfigError if it does not compile or uses undeclared names."""
+    """Compiled header template; raises ConfigError if it does not compile or uses undeclared names."""
 
     def __init__(
         self, text: str, *, engine: Literal["format", "jinja"], fields: Collection[str], defaults: Mapping[str, str]
@@ -85,7 +85,7 @@ def _compile_jinja(text: str) -> tuple[set[str], Callable[[Mapping[str, str]], s
     from jinja2 import StrictUndefined, TemplateError, meta
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    # Keep the newline at the end of a header, which Jinja would drop. Do not escape, because a header is not HTML.
+    # keep a trailing newline, which Jinja would drop; do not escape, because a header is not HTML
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False, auto_reload=False
     )
@@ -105,7 +105,7 @@ def convert_to_text(value: Any) -> str | None:
     """
     if value is None or isinstance(value, str):
         return value
-    # before numbers, because a bool is an int in Python, and JSON writes `true`, not `True`
+    # test before numbers, because a bool is an int in Python, and JSON writes `true`, not `True`
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float) and math.isfinite(value):

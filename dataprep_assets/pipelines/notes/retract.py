@@ -2,7 +2,7 @@
 
 An id is read, digested with the patient key and discarded. It never appears in a message, list or result. As in
 `dataprep trace`, `month:record:note` names a note, and `month:record` names all notes of a record's patient. They are
-looked up in the source, and only their digests are kept. Errors name a wrong line of the list by its number.
+looked up in the source, and only their digests are kept. Errors give the number of an invalid line in the list.
 """
 
 import re
@@ -19,15 +19,15 @@ from dataprep_assets.pipelines.notes.cohorts.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
-from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, note_digest, patient_digest, read_notes
+from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES, Note, digest_note, digest_patient, read_notes
 from dataprep_assets.pipelines.notes.retractions import add_retractions, read_cohort_patients, read_entries
 from dataprep_assets.stream.source import open_source
 
-_PLACE = re.compile(r"(?P<month>\d{4}-\d{2}):(?P<record>[1-9]\d*)(:(?P<note>[1-9]\d*))?")
+_POSITION = re.compile(r"(?P<month>\d{4}-\d{2}):(?P<record>[1-9]\d*)(:(?P<note>[1-9]\d*))?")
 
 
 class NotePosition(NamedTuple):
-    """Position in the source: month, record and note. Records and notes count from 1; note 0 is the whole record."""
+    """Position in the source: month, record and note, which count from 1; note 0 is the whole record."""
 
     month: str
     record: int
@@ -35,7 +35,7 @@ class NotePosition(NamedTuple):
 
 
 def read_list(path: Path, key: bytes) -> list[tuple[int, bytes | NotePosition]]:
-    """Return each line's number with the digest of its id or its position in the source.
+    """Parse a list of ids; return each line's number with the digest of its id or its position in the source.
 
     A line is a plain id, `{"patient": …}` with a string or an integer, as in the records, or `month:record[:note]`.
 
@@ -52,11 +52,11 @@ def _parse_line(path: Path, number: int, line: bytes, key: bytes) -> bytes | Not
     patient_id: object = None
     try:
         text = line.decode().strip()
-        if match := _PLACE.fullmatch(text):
+        if match := _POSITION.fullmatch(text):
             return NotePosition(match["month"], int(match["record"]), int(match["note"] or 0))
         patient_id = load_untrusted_json(text).get("patient") if text.startswith("{") else text
         if isinstance(patient_id, str | int) and not isinstance(patient_id, bool) and patient_id != "":
-            return patient_digest(key, str(patient_id))
+            return digest_patient(key, str(patient_id))
     except ValueError:  # not chained, because the error may quote the line
         pass
     raise ConfigError(
@@ -90,17 +90,18 @@ def _retract(
     """Add the entries of the list of ids at `path` to the retraction list `listing`."""
     key = notes.patient_key.load()
     lines = read_list(path, key)
-    entry_of_position = _find_entries(
+    entries_by_position = _find_entries(
         notes, store, [entry for _, entry in lines if isinstance(entry, NotePosition)], key
     )
-    # None at a position means that it has no note, which is reported as not found
+    # None for a position without a note, which is reported as not found
     entries = [
-        (number, entry_of_position.get(entry) if isinstance(entry, NotePosition) else entry) for number, entry in lines
+        (number, entries_by_position.get(entry) if isinstance(entry, NotePosition) else entry)
+        for number, entry in lines
     ]
     listed_before = set(read_entries(listing, key))
     new_digests = {digest for _, digest in entries if digest is not None} - listed_before
     dropped_digests = set(listed_before)
-    # count notes separately only if the list names single notes
+    # count single notes separately only if the list has any
     kinds = (
         [DIGEST_BYTES, 2 * DIGEST_BYTES] if any(len(entry) > DIGEST_BYTES for entry in new_digests) else [DIGEST_BYTES]
     )
@@ -108,7 +109,7 @@ def _retract(
     emptied: set[bytes] = set()
     months, files = [], set()
     expected_months = notes.months.expected_keys
-    # Include months that are no longer declared, because they contain their patients until they are pruned.
+    # include months that are no longer declared, because they contain patients until they are pruned
     undeclared_months = [
         month for month in store.partitions(notes.dataset, PACKED_COHORTS) if month not in expected_months
     ]
@@ -116,17 +117,17 @@ def _retract(
     for artifact, receipt in zip(artifacts, store.receipts(artifacts), strict=True):
         if receipt is None:
             continue
-        of_month = read_cohort_patients(store, artifact, receipt)
-        dropped_digests |= of_month.left_out | of_month.notes
-        emptied |= of_month.emptied
-        if month_digests := set(filter(of_month.has_patient, new_digests)):
+        cohort_patients = read_cohort_patients(store, artifact, receipt)
+        dropped_digests |= cohort_patients.left_out | cohort_patients.notes
+        emptied |= cohort_patients.emptied
+        if month_digests := set(filter(cohort_patients.has_patient, new_digests)):
             held_digests |= month_digests
             files.add(receipt.inputs["cohort"])
             month = str(artifact.partition)
             counts = tuple(sum(len(entry) == kind for entry in month_digests) for kind in kinds)
             months.append(RetractedAmount(partition=month, counts=counts, planned=month in expected_months))
 
-    # a patient whose notes were all retracted individually also counts as retracted
+    # a patient also counts as retracted if all of the patient's notes were retracted individually
     known_digests = dropped_digests | emptied
 
     def is_known(digest: bytes | None) -> bool:
@@ -136,11 +137,11 @@ def _retract(
             and (digest in known_digests or digest[:DIGEST_BYTES] in dropped_digests)
         )
 
-    # entries in the source whose month is not packed yet
-    waiting = {
-        entry for entry in entry_of_position.values() if entry in new_digests - held_digests and not is_known(entry)
+    # entries that are in the source, in months that are not packed yet
+    unpacked_entries = {
+        entry for entry in entries_by_position.values() if entry in new_digests - held_digests and not is_known(entry)
     }
-    found_digests = held_digests | waiting
+    found_digests = held_digests | unpacked_entries
     not_found = tuple(
         UnmatchedLine(line=n) for n, digest in entries if digest not in found_digests and not is_known(digest)
     )
@@ -150,8 +151,8 @@ def _retract(
         given=len(entries),
         already=sum(is_known(digest) for _, digest in entries),
         found=len(found_digests),
-        left_out={NOT_BUILT: len(waiting)} if waiting else {},
-        # also add patients without notes in the months, because their notes may appear later
+        left_out={NOT_BUILT: len(unpacked_entries)} if unpacked_entries else {},
+        # add patients without notes as well, because their notes may appear later
         added=add_retractions(
             listing, key, () if strict and not_found else filter(None, (entry for _, entry in entries))
         ),
@@ -170,21 +171,23 @@ def _retract(
 def _find_entries(
     notes: NotesDeclaration, store: ArtifactStore, positions: Sequence[NotePosition], key: bytes
 ) -> dict[NotePosition, bytes]:
-    """Return the retraction entry of the note or of the record's patient, for each position that has a note.
+    """Return position → retraction entry (of the note, or of the record's patient) for all notes of listed months.
 
     Raises ConfigError if a month's source changed since it was packed, because its records may have moved.
     """
     entries: dict[NotePosition, bytes] = {}
     files = list_cohorts(notes) if positions else {}
-    template, fields = notes.header_template(), notes.cohorts.fields.notes is None
+    template, names_single_notes = notes.compile_header(), notes.cohorts.fields.notes is None
     for month in sorted({position.month for position in positions} & files.keys() & set(notes.months.expected_keys)):
         file = files[month]
-        reader = file.reader(file.fetch())
+        reader = file.open_reader(file.fetch())
         for item in read_notes(reader, notes.cohorts.fields, template, key=key, month=month):
             if isinstance(item, Note):
-                entries[NotePosition(month, item.record, item.number)] = note_digest(key, item)
-                # A whole record's position names its patient. If each record is one note, it names only that note.
-                entries[NotePosition(month, item.record, 0)] = note_digest(key, item) if fields else item.patient
+                entries[NotePosition(month, item.record, item.number)] = digest_note(key, item)
+                # the position of a whole record means its patient or, if each record is one note, that note
+                entries[NotePosition(month, item.record, 0)] = (
+                    digest_note(key, item) if names_single_notes else item.patient
+                )
         # compare last, because the reader's digest covers the file only after a complete read
         receipt = store.receipt(notes.artifact(PACKED_COHORTS, month))
         if receipt is not None and receipt.inputs["cohort"] != notes.source_digests(key).digest_of(reader.sha256):

@@ -1,15 +1,16 @@
 """Retraction list of a dataset of notes.
 
-The list contains patients whose notes must not be in the dataset (objections, withdrawn consent) and single notes (such
-as a note that was filed with the wrong patient). It is a JSON Lines file next to the YAML, like a corpus's list.
-`dataprep retract` writes it::
+The list contains patients whose notes must not be in the dataset (after an objection or withdrawn consent), and single
+notes (such as a note that was filed with the wrong patient). It is a JSON Lines file next to the YAML, like a corpus's
+list. `dataprep retract` writes it::
 
     {"patient": "9e3779b97f4a7c15f39cc0605cedc834", "key": "3b1c8f0e5d2a9746"}
     {"patient": "9e3779b97f4a7c15f39cc0605cedc834", "note": "1f83d9abfb41bd6b5be0cd19137e2179", "key": …}
 
 `patient` is the keyed digest of the patient's id, as in `patients.bin`. `note` is the keyed digest of the note's text.
 `key` is the digest of the key. The list never contains ids. It also contains no positions in a file, because an edit of
-the file would change them. In memory, an entry is the patient's digest. For a single note, the note's digest follows.
+the file would change them. In memory, an entry is the patient's digest, followed by the note's digest for a single
+note.
 
 A month's key contains only the entries that apply to the month, so new entries rebuild only the months with these
 patients. The month's own files list the entries that applied: `patients.bin` has the patients in the rows,
@@ -32,7 +33,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     RETRACTED_PATIENTS,
     read_patients,
 )
-from dataprep_assets.pipelines.notes.patient_key import key_digest
+from dataprep_assets.pipelines.notes.patient_key import digest_key
 from dataprep_assets.pipelines.notes.reading import DIGEST_BYTES
 from dataprep_assets.stores.files import digest_value
 
@@ -49,7 +50,7 @@ def read_entries(path: Path | None, key: bytes) -> frozenset[bytes]:
     if path is None or not path.exists():
         return frozenset()
     return frozenset(
-        _read_digest(path, number, line, key_digest(key))
+        _read_digest(path, number, line, digest_key(key))
         for number, line in enumerate(path.read_bytes().splitlines(), 1)
         if line.strip()
     )
@@ -58,18 +59,18 @@ def read_entries(path: Path | None, key: bytes) -> frozenset[bytes]:
 def _read_digest(path: Path, number: int, line: bytes, key: str) -> bytes:
     try:
         value = load_untrusted_json(line)
-        digest, made_with = bytes.fromhex(value["patient"]), value["key"]
+        digest, line_key = bytes.fromhex(value["patient"]), value["key"]
         note = bytes.fromhex(value["note"]) if "note" in value else b""
-        is_one = len(digest) == DIGEST_BYTES and len(note) in (0, DIGEST_BYTES) and isinstance(made_with, str)
+        is_valid = len(digest) == DIGEST_BYTES and len(note) in (0, DIGEST_BYTES) and isinstance(line_key, str)
     except (ValueError, TypeError, KeyError):  # not chained, because the invalid value may be an id
-        is_one = False
-    if not is_one:
+        is_valid = False
+    if not is_valid:
         raise ConfigError(
             f'{path}: line {number}: must be a retraction, e.g., {{"patient": "32 hex digits", "key": "16 hex '
             'digits"} (for a single note also "note": "32 hex digits"). Correct the line, or write the list with '
             "`dataprep retract`"
         )
-    if made_with != key:
+    if line_key != key:
         raise ConfigError(
             f"{path}: line {number}: the digest was made with a different patient key. The dataset's key has the "
             f"digest {key}. Retract these patients again with the current key, and delete the line"
@@ -78,7 +79,7 @@ def _read_digest(path: Path, number: int, line: bytes, key: str) -> bytes:
 
 
 def add_retractions(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
-    """Add new entries to a list atomically, and return the number of new entries.
+    """Add new entries to a list atomically; return the number of new entries.
 
     Args:
         path: The list, which is created if it does not exist.
@@ -89,7 +90,7 @@ def add_retractions(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
     """
     entries = dict.fromkeys(digests)
 
-    def missing_lines() -> list[dict[str, str]]:
+    def build_missing_lines() -> list[dict[str, str]]:
         listed_entries = read_entries(path, key)
         return [
             _build_line(entry[:DIGEST_BYTES], entry[DIGEST_BYTES:], key)
@@ -97,11 +98,11 @@ def add_retractions(path: Path, key: bytes, digests: Iterable[bytes]) -> int:
             if entry not in listed_entries
         ]
 
-    return append_lines(path, missing_lines)
+    return append_lines(path, build_missing_lines)
 
 
 def _build_line(patient: bytes, note: bytes, key: bytes) -> dict[str, str]:
-    return {"patient": patient.hex(), **({"note": note.hex()} if note else {}), "key": key_digest(key)}
+    return {"patient": patient.hex(), **({"note": note.hex()} if note else {}), "key": digest_key(key)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +122,7 @@ class CohortPatients:
 
     @property
     def emptied(self) -> frozenset[bytes]:
-        """Patients whose notes were all retracted one by one."""
+        """Patients whose notes were all retracted individually."""
         return frozenset(note[:DIGEST_BYTES] for note in self.notes) - self.held
 
     def __repr__(self) -> str:
@@ -137,27 +138,27 @@ def read_cohort_patients(store: ArtifactStore, cohort: Artifact, receipt: Receip
         receipt: The cohort's receipt.
     """
     widths = {PATIENTS: DIGEST_BYTES, RETRACTED_PATIENTS: DIGEST_BYTES, RETRACTED_NOTES: 2 * DIGEST_BYTES}
-    # compare only the file's name, because each of several splits has its own folder with a `patients.bin`
+    # compare only the file name, because with several splits each split has a folder with a `patients.bin`
     names = [file.path for file in receipt.files if PurePosixPath(file.path).name in widths]
     directory = store.local(cohort, names)
-    digests_of_file: dict[str, set[bytes]] = {name: set() for name in widths}
+    digests_by_file: dict[str, set[bytes]] = {name: set() for name in widths}
     for path in names:
         name = PurePosixPath(path).name
-        digests_of_file[name].update(digest.tobytes() for digest in read_patients(directory / path, widths[name]))
+        digests_by_file[name].update(digest.tobytes() for digest in read_patients(directory / path, widths[name]))
     return CohortPatients(
-        held=frozenset(digests_of_file[PATIENTS]),
-        left_out=frozenset(digests_of_file[RETRACTED_PATIENTS]),
-        notes=frozenset(digests_of_file[RETRACTED_NOTES]),
+        held=frozenset(digests_by_file[PATIENTS]),
+        left_out=frozenset(digests_by_file[RETRACTED_PATIENTS]),
+        notes=frozenset(digests_by_file[RETRACTED_NOTES]),
     )
 
 
 def find_matching_retractions(listed_keys: Set[bytes], cohort_patients: CohortPatients) -> tuple[str, ...]:
-    """Return the entries of a list that apply to a cohort, as sorted hex strings.
+    """Return the entries among `listed_keys` that apply to a cohort, as sorted hex strings.
 
     A note's entry applies to every cohort with the note's patient, because its cohort is unknown before packing.
     """
     patients = cohort_patients.held | cohort_patients.left_out
-    # A patient whose notes were all retracted individually appears only in the digests of these notes.
+    # a patient whose notes were all retracted individually appears only in the digests of these notes
     listed_digests = cohort_patients.notes | cohort_patients.emptied
     return tuple(
         sorted(entry.hex() for entry in listed_keys if entry[:DIGEST_BYTES] in patients or entry in listed_digests)
@@ -195,11 +196,12 @@ def find_current_retractions(store: ArtifactStore, cohort: Artifact, listed_keys
     return find_matching_retractions(listed_keys, patients)
 
 
-def find_months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: Iterable[Artifact]) -> list[Artifact]:
-    """Return the obsolete artifacts that contain or may contain retracted notes.
+def find_affected_artifacts(
+    path: Path, key: bytes, store: ArtifactStore, unplanned: Iterable[Artifact]
+) -> list[Artifact]:
+    """Return the obsolete artifacts that contain or may contain retracted notes; packed cohorts come last.
 
-    An incomplete artifact may contain retracted notes. Shards are judged by the packed cohort of their month, which is
-    sorted after them.
+    An incomplete artifact may contain retracted notes. Shards are judged by the packed cohort of their month.
 
     Args:
         path: The retraction list.
@@ -214,13 +216,13 @@ def find_months_left(path: Path, key: bytes, store: ArtifactStore, unplanned: It
         try:
             receipt = store.receipt(packed_cohort)
             # shards of an earlier build of the cohort may contain patients that the current cohort leaves out
-            if receipt is None or not (artifact == packed_cohort or is_made_of(artifact, receipt)):
+            if receipt is None or not (artifact == packed_cohort or is_built_from(artifact, receipt)):
                 return True
             return any(map(read_cohort_patients(store, packed_cohort, receipt).has_patient, entries))
         except (DataprepError, OSError):
             return True
 
-    def is_made_of(artifact: Artifact, cohort: Receipt) -> bool:
+    def is_built_from(artifact: Artifact, cohort: Receipt) -> bool:
         artifact_receipt = store.receipt(artifact)
         return artifact_receipt is not None and cohort.content in artifact_receipt.inputs.values()
 

@@ -1,8 +1,8 @@
-"""Manifests for npy shards that were published without one, so that windows and managers can read them.
+"""Manifests for npy shards that were published without one, so that shard caches and managers can read the shards.
 
-A manifest follows from a listing, the headers of the shards, the number of ids of each shard, and the digests of the
-files. Digests that the store does not know require reading the files. They are saved in a file, so that a killed
-adoption resumes.
+A manifest is computed from a listing, the headers of the shards, the number of ids of each shard, and the digests of
+the files. If the store does not know a digest, the whole file must be read. Computed digests are saved in a file, so
+that a killed adoption can resume.
 
 Entry points: `adopt_shards`, `keep_adopted`.
 """
@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from dataprep_assets.errors import FormatError, IntegrityError, MissingArtifactError, count_of
 from dataprep_assets.formats import npy_shards, sample_ids
-from dataprep_assets.pipelines.release.published import published_release
+from dataprep_assets.pipelines.release.published import load_published_release
 from dataprep_assets.pipelines.release.published_shards import find_read_defects
 from dataprep_assets.project import read_state
 from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, ReleaseShard
@@ -25,48 +25,48 @@ from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import ConflictError, ObjectInfo
 
 Files = tuple[ObjectInfo, ObjectInfo]
-"""The token file and the id file of a shard."""
+"""The token file and the file of sample ids of a shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
-    """The settings for adopting shards at a location.
+    """Settings for the adoption of shards at a location.
 
     Attributes:
         place: The location of the shards.
         dataset: The name of the release.
-        shards: Number of shards to adopt per prefix, from the first; None for all.
-        tokenizer: The name of their tokenizer, if known.
-        remembered: A local file that stores digests.
+        shards: Number of shards to adopt per prefix, beginning with the first; None for all shards.
+        tokenizer: The name of the shards' tokenizer; None if it is unknown.
+        digest_file: A local file in which computed digests are saved.
     """
 
     place: ReleaseLocation
     dataset: str
     shards: int | None = None
     tokenizer: str | None = None
-    remembered: Path
+    digest_file: Path
 
 
 def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Release:
     """Return the manifest of the shards at a location.
 
     Args:
-        adoption: The shards, and the settings for adopting them.
-        reads: Called with the key and size of each file that must be read for its digest.
+        adoption: The settings, including the location.
+        reads: Called with the key and size of each file before it is read for its digest.
 
-    Raises MissingArtifactError if there are no shards or one is missing; FormatError if the files are not shards of the
-    same release; IntegrityError if ids do not match their tokens.
+    Raises MissingArtifactError if there are no shards or a shard is missing, FormatError if the files are not shards of
+    one release, and IntegrityError if ids do not match their tokens.
     """
     location = adoption.place
     objects = {prefix: _order_shards(adoption, prefix, files) for prefix, files in _list_objects(location).items()}
     if not objects:
         raise MissingArtifactError(
-            f"{location}: no shards found. A release has {npy_shards.token_key('train', 0)} and "
-            f"{npy_shards.ids_key('train', 0)}; other prefixes have a folder with their name"
+            f"{location}: no shards found. A release has {npy_shards.build_token_key('train', 0)} and "
+            f"{npy_shards.build_ids_key('train', 0)}; other prefixes have a folder with their name"
         )
     headers = {tokens.key: _read_header(location, tokens) for shards in objects.values() for tokens, _ in shards}
     first_files = next(iter(objects.values()))[0]
-    # take the length from the first shard, with which `_build_shard` compares the others
+    # derive the length from the first shard; `_build_shard` refuses shards with a different length
     length = _derive_length(location, headers[first_files[0].key], first_files)
     digests = _Digests(adoption, reads)
     release = Release(
@@ -88,7 +88,7 @@ def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Relea
             for prefix, shards in objects.items()
         },
     )
-    # run cheap checks first, because digests may require reading terabytes
+    # run cheap checks first, because the digests may require reading terabytes
     all_shards = [shard for shards in release.shards.values() for shard in shards]
     if defects := [line for shard in all_shards for line in find_read_defects(location, release, shard)]:
         raise IntegrityError(
@@ -96,14 +96,14 @@ def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Relea
         )
     infos = {info.key: info for shards in objects.values() for files in shards for info in files}
 
-    def digested(file: ReleaseFile) -> ReleaseFile:
-        return replace(file, sha256=digests.digest_of(infos[file.key]))
+    def add_digest(file: ReleaseFile) -> ReleaseFile:
+        return replace(file, sha256=digests.find_digest(infos[file.key]))
 
     return replace(
         release,
         shards={
             prefix: tuple(
-                replace(shard, token_file=digested(shard.token_file), ids_file=digested(shard.ids_file))
+                replace(shard, token_file=add_digest(shard.token_file), ids_file=add_digest(shard.ids_file))
                 for shard in shards
             )
             for prefix, shards in release.shards.items()
@@ -112,28 +112,28 @@ def adopt_shards(adoption: Adoption, reads: Callable[[str, int], None]) -> Relea
 
 
 def keep_adopted(release: Release, place: ReleaseLocation, folder: Path | None) -> Path | str:
-    """Write an adopted manifest next to its shards, or into a local folder, and return its path.
+    """Write an adopted manifest next to its shards, or into a local folder; return its location.
 
-    Raises IntegrityError if the manifest of another release is there, ConflictError if one is written at the same time.
+    Raises IntegrityError if a different manifest exists there, and ConflictError if one is written at the same time.
     """
     target = place if folder is None else ReleaseLocation(LocalStore(folder))
     manifest = release if folder is None else replace(release, location=str(place))
     location = f"{target}/{MANIFEST}" if folder is None else folder / MANIFEST
     if target.store.head(target.key(MANIFEST)) is not None:
-        present_manifest = published_release(target)
+        present_manifest = load_published_release(target)
         if present_manifest is None or present_manifest.to_bytes() != manifest.to_bytes():
             raise IntegrityError(
                 f"{location}: contains a different manifest, which trainers may read. Write the new manifest to a "
                 "different folder (--to), or delete the existing one if it is unused"
             )
         return location
-    # write conditionally, because a manifest written since the check above must not be replaced
+    # write conditionally, because a manifest that was written after the comparison must not be replaced
     target.store.put(target.key(MANIFEST), manifest.to_bytes(), if_absent=True)
     return location
 
 
 def _list_objects(place: ReleaseLocation) -> dict[str, dict[int, dict[str, ObjectInfo]]]:
-    """Return prefix → number → kind → object, with keys relative to the location."""
+    """Return the files of shards by prefix, shard number and kind, with keys relative to the location."""
     objects: dict[str, dict[int, dict[str, ObjectInfo]]] = {}
     for info in place.store.list(place.base):
         key = info.key.removeprefix(place.base)
@@ -144,13 +144,13 @@ def _list_objects(place: ReleaseLocation) -> dict[str, dict[int, dict[str, Objec
 
 
 def _order_shards(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[str, ObjectInfo]]) -> Sequence[Files]:
-    """Return the shards of a prefix in order; raise MissingArtifactError with the first missing file."""
-    # count up to the highest number, so that gaps are found
+    """Return the shards of a prefix in order. Raises MissingArtifactError, which names the first missing file."""
+    # iterate to the highest number, so that missing shards in between are found
     count = max(files) + 1 if adoption.shards is None else adoption.shards
     shards = []
     for index in range(count):
         pair = files.get(index, {})
-        for kind, key in (("tokens", npy_shards.token_key), ("sample_ids", npy_shards.ids_key)):
+        for kind, key in (("tokens", npy_shards.build_token_key), ("sample_ids", npy_shards.build_ids_key)):
             if kind not in pair:
                 hint = f". Use --shards {index} to adopt only the shards before it" if index else ""
                 raise MissingArtifactError(f"{adoption.place}/{key(prefix, index)}: missing{hint}")
@@ -160,10 +160,10 @@ def _order_shards(adoption: Adoption, prefix: str, files: Mapping[int, Mapping[s
 
 def _read_header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHeader:
     location = f"{place}/{tokens.key}"
-    # a store rejects ranges beyond the end of an object, so limit the range
+    # limit the range, because a store rejects ranges beyond the end of an object
     data = b"".join(place.store.read(place.key(tokens.key), 0, min(npy_shards.HEADER_BYTES, tokens.bytes)))
     header = npy_shards.parse_header(data, location)
-    if tokens.bytes != (expected_bytes := npy_shards.token_bytes(header.tokens, header.dtype)):
+    if tokens.bytes != (expected_bytes := npy_shards.compute_shard_bytes(header.tokens, header.dtype)):
         raise FormatError(
             f"{location}: has {count_of(tokens.bytes, 'byte')}, but the {header.tokens} {header.dtype} tokens in its "
             f"header need {expected_bytes}. Ask the owner to publish the shard again"
@@ -172,7 +172,7 @@ def _read_header(place: ReleaseLocation, tokens: ObjectInfo) -> npy_shards.NpyHe
 
 
 def _derive_length(place: ReleaseLocation, header: npy_shards.NpyHeader, files: Files) -> int:
-    """Derive the sample length of a release: tokens of the first shard divided by the number of its sample ids."""
+    """Return the sample length of a release: the tokens of its first shard divided by the number of its sample ids."""
     tokens, ids = files
     location, samples = f"{place}/{ids.key}", ids.bytes // sample_ids.ID_BYTES
     if b"".join(place.store.read(place.key(ids.key), 0, min(6, ids.bytes))) == npy_shards.MAGIC:
@@ -190,7 +190,7 @@ def _derive_length(place: ReleaseLocation, header: npy_shards.NpyHeader, files: 
 def _build_shard(
     place: ReleaseLocation, index: int, header: npy_shards.NpyHeader, files: Files, length: int
 ) -> ReleaseShard:
-    """Return a shard whose files have no digests yet; raise FormatError unless it has one id per sample."""
+    """Return a shard whose files have no digests yet. Raises FormatError unless it has exactly one id per sample."""
     tokens, ids = files
     if not ids.bytes or header.tokens * sample_ids.ID_BYTES != ids.bytes * length:
         raise FormatError(
@@ -211,28 +211,29 @@ class _KnownDigest(TypedDict):
 
 
 class _Digests:
-    """The SHA-256 of files at the location: from the store, from the saved digests, or computed from the file."""
+    """SHA-256 digests of files at the location, from the store or the saved digests, or computed from the file."""
 
     def __init__(self, adoption: Adoption, reads: Callable[[str, int], None]) -> None:
-        self._place, self._path, self._reads = adoption.place, adoption.remembered, reads
-        # key → size, version and SHA-256 of the files already read, which need not be read again
-        self._remembered = read_state(self._path, dict[str, _KnownDigest]) or {}
+        self._place, self._path, self._reads = adoption.place, adoption.digest_file, reads
+        # key → size, version and SHA-256 of files that were read earlier, so that they are not read again
+        self._known_digests = read_state(self._path, dict[str, _KnownDigest]) or {}
 
-    def digest_of(self, info: ObjectInfo) -> str:
+    def find_digest(self, info: ObjectInfo) -> str:
         """Return the digest of a listed object."""
-        head = info if info.sha256 else self._place.store.head(self._place.key(info.key))  # listings lack metadata
+        # request the metadata, because listings do not include them
+        head = info if info.sha256 else self._place.store.head(self._place.key(info.key))
         if head is not None and head.sha256 is not None:
             return head.sha256
-        memory = self._remembered.get(info.key)
+        memory = self._known_digests.get(info.key)
         # a different size or version shows that the object was replaced
         if memory is None or (memory["bytes"], memory["version"]) != (info.bytes, info.version):
-            self._remembered[info.key] = memory = _KnownDigest(
+            self._known_digests[info.key] = memory = _KnownDigest(
                 bytes=info.bytes, version=info.version, sha256=self._compute_digest(info)
             )
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Save after each file with an atomic rename, so that a kill loses at most one file's digest.
+            # save after each file with an atomic rename, so that a killed adoption loses at most one file's digest
             draft = self._path.with_suffix(".new")
-            draft.write_text(json.dumps(self._remembered))
+            draft.write_text(json.dumps(self._known_digests))
             draft.replace(self._path)
         return memory["sha256"]
 
@@ -240,7 +241,7 @@ class _Digests:
         self._reads(info.key, info.bytes)
         digest = sha256()
         try:
-            # read only one version, so that the digest never mixes two
+            # read only the listed version, so that the digest never covers parts of two versions
             for block in self._place.store.read(self._place.key(info.key), version=info.version):
                 digest.update(block)
         except ConflictError as error:

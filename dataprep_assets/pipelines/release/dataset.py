@@ -1,4 +1,4 @@
-"""Corpora as shared npy shards, published for many trainers: their artifacts and summaries."""
+"""Dataset class of releases: corpora as shared npy shards, which are published for many trainers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,38 +16,37 @@ from dataprep_assets.formats import npy_shards
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.formats.sample_ids import ID_BYTES
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, LocalArtifacts
-from dataprep_assets.pipelines.corpus.dataset import Corpus, corpus_card, corpus_specs
-from dataprep_assets.pipelines.corpus.source.cost import corpus_cost, corpus_products
+from dataprep_assets.pipelines.corpus.dataset import Corpus, build_corpus_card_spec, corpus_specs
+from dataprep_assets.pipelines.corpus.source.cost import count_corpus_products, estimate_corpus_cost
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.layout import partition_key, release_layout
-from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact, shard_recipe
-from dataprep_assets.pipelines.release.npy_shards import npy_shards_spec, shard_partitions
-from dataprep_assets.pipelines.release.npy_trace import release_tracer
-from dataprep_assets.pipelines.release.published import consumer_code
-from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, published_shards_spec
+from dataprep_assets.pipelines.release.layout import compute_release_layout, format_partition_key
+from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, build_shard_recipe, get_shard_artifact
+from dataprep_assets.pipelines.release.npy_shards import build_npy_shards_spec, build_shard_partitions
+from dataprep_assets.pipelines.release.npy_trace import build_release_tracer
+from dataprep_assets.pipelines.release.published import format_consumer_code
+from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, build_published_shards_spec
 from dataprep_assets.planning.cost import Machine, Products
 from dataprep_assets.serving.window.release import locate_release
 from dataprep_assets.stores.connect import explain_missing_library
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_shard import TOKEN_BINS
 
-# The release plan (`<dataset>/release_plan`): how the token stream is split into npy shards; registers their
-# partitions.
+# The release plan (`<dataset>/release_plan`) divides the token stream into npy shards, and adds their partitions.
 #
-# It needs all token bins. Its content follows from their receipts, so it has no files.
+# It needs all token bins. It has no files, because its content can be computed from their receipts.
 
 RELEASE_PLAN = "release_plan"
 
 
-def release_plan_spec(
+def build_release_plan_spec(
     release: ReleaseDeclaration, *, token_bins: tuple[ArtifactSpec, ...], plans: Partitions
 ) -> ArtifactSpec:
     """Return the spec of a release's plan.
 
     Args:
-        release: The dataset.
-        token_bins: The token bins of every split.
-        plans: The npy shards that it plans.
+        release: The declaration.
+        token_bins: The specs of the token bins of every split.
+        plans: The partitions of the npy shards, which the plan determines.
     """
     return ArtifactSpec(
         declaration=release,
@@ -63,7 +62,7 @@ def release_plan_spec(
 
 
 def _build_plan(release: ReleaseDeclaration, request: BuildRequest) -> list[Outcome]:
-    layout = release_layout(release, request.store)
+    layout = compute_release_layout(release, request.store)
     itemsize = token_dtype(layout.meta["dtype"]).itemsize
     rows: list[dict[str, Any]] = []
     for name, split in layout.splits.items():
@@ -80,27 +79,30 @@ def _build_plan(release: ReleaseDeclaration, request: BuildRequest) -> list[Outc
                 "dropped_tokens": sum(cut.dropped for cut in split.cuts),
             }
         )
-    # without files, use a digest of the shards' keys, which changes if and only if a key changes
-    keys = [shard_recipe(release, layout, partition).key for partition in layout.partitions]
+    # the plan has no files, so use a digest of the shards' keys as its content, which changes only if a key changes
+    keys = [build_shard_recipe(release, layout, partition).key for partition in layout.partitions]
     metadata = {"shards": Table(rows), "bytes": sum(row["bytes"] for row in rows)}
     return [Outcome(partition="", content=digest_value(keys), metadata=metadata)]
 
 
-def release_cost(release: ReleaseDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
+def estimate_release_cost(release: ReleaseDeclaration, store: ArtifactStore, machine: Machine) -> Estimate:
     """Estimate the cost of a release.
 
     Args:
-        release: The dataset.
-        store: The store of its artifacts.
-        machine: The machine that builds it.
+        release: The declaration.
+        store: The store of the release's artifacts.
+        machine: The machine that builds the release.
     """
-    products = release_products(release, local=isinstance(store, LocalArtifacts))
-    return corpus_cost(release, store, machine, products)
+    products = count_release_products(release, local=isinstance(store, LocalArtifacts))
+    return estimate_corpus_cost(release, store, machine, products)
 
 
-def release_products(release: ReleaseDeclaration, *, local: bool) -> Products:
-    """Return how often the stream is written: for the corpus, as shards, and published (`local`: into folders)."""
-    corpus, target = corpus_products(release, local=local), release.release.publish
+def count_release_products(release: ReleaseDeclaration, *, local: bool) -> Products:
+    """Return how often the stream is written: for the corpus, as npy shards, and as published shards.
+
+    `local` is True if the store of the artifacts is a local folder.
+    """
+    corpus, target = count_corpus_products(release, local=local), release.release.publish
     in_bucket = target is not None and "://" in target
     return replace(
         corpus,
@@ -120,37 +122,37 @@ class ReleaseDataset(Corpus):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        """Return the artifacts of a release: those of its corpus, then the plan, the npy shards and the publication."""
+        """Artifacts of a release: its corpus, then its plan, npy shards, published shards and data card."""
         release, corpus = self.declaration, corpus_specs(self.declaration)
-        partitions = shard_partitions(release)
+        partitions = build_shard_partitions(release)
         token_bins = tuple(spec for spec in corpus if spec.name == TOKEN_BINS)
-        plan = release_plan_spec(release, token_bins=token_bins, plans=partitions)
-        shards = npy_shards_spec(release, partitions=partitions, plan=plan)
+        plan = build_release_plan_spec(release, token_bins=token_bins, plans=partitions)
+        shards = build_npy_shards_spec(release, partitions=partitions, plan=plan)
         specs = [*corpus, plan, shards]
         if target := release.release.publish:
-            specs.append(published_shards_spec(release, target, shards=shards))
-        return [*specs, corpus_card(release, specs, stream=NPY_SHARDS)]
+            specs.append(build_published_shards_spec(release, target, shards=shards))
+        return [*specs, build_corpus_card_spec(release, specs, stream=NPY_SHARDS)]
 
     def remarks(self) -> Iterable[Remark]:
         yield from super().remarks()
-        if missing := explain_missing_library(self.declaration.release.publish or ""):
-            yield Remark(keys=("release", "publish"), sentence=f"release.publish: {missing}")
+        if missing_library := explain_missing_library(self.declaration.release.publish or ""):
+            yield Remark(keys=("release", "publish"), sentence=f"release.publish: {missing_library}")
 
     def product(self, store: ArtifactStore) -> Artifact:
         release = self.declaration
         if release.release.publish:
             return release.artifact(PUBLISHED_SHARDS)
-        return shard_artifact(release, partition_key(next(iter(release.splits)), 0))
+        return get_shard_artifact(release, format_partition_key(next(iter(release.splits)), 0))
 
     def cost(self, store: ArtifactStore, machine: Machine) -> Estimate:
-        return release_cost(self.declaration, store, machine)
+        return estimate_release_cost(self.declaration, store, machine)
 
     def tracer(self, store: ArtifactStore) -> Tracer:
-        return release_tracer(self.declaration, store, self.specs)
+        return build_release_tracer(self.declaration, store, self.specs)
 
     def summary(self, store: ArtifactStore) -> list[str]:
         release, lines = self.declaration, super().summary(store)
-        for name, split in release_layout(release, store).splits.items():
+        for name, split in compute_release_layout(release, store).splits.items():
             tokens = sum(cut.tokens for cut in split.cuts)
             samples = tokens // release.release.sequence_length
             lines.append(
@@ -161,8 +163,8 @@ class ReleaseDataset(Corpus):
             lines.append(f"published: {locate_release(target)}")
         return lines
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
-        lines = super().trainer_lines(store)
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
+        lines = super().describe_trainers(store)
         if target := self.declaration.release.publish:
-            lines.append(consumer_code(locate_release(target)))
+            lines.append(format_consumer_code(locate_release(target)))
         return lines

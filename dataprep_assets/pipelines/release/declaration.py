@@ -1,6 +1,6 @@
-"""The declaration of a release: a tokenized corpus, the settings of its npy shards, and their public location.
+"""The declaration of a release: a tokenized corpus, the settings of its npy shards, and where they are published.
 
-This is the schema of `type: dataprep_assets.components.ShardRelease`: all keys of a tokenized corpus, and `release`.
+It is the schema of `type: dataprep_assets.components.ShardRelease`: all keys of a tokenized corpus, and `release`.
 """
 
 from pathlib import Path
@@ -55,7 +55,7 @@ class ReleaseOptions(DeclarationModel):
     @field_validator("publish")
     @classmethod
     def _require_place(cls, publish: str | None) -> str | None:
-        # `resolve_paths` reports a URL with credentials, because an error raised here would repeat them.
+        # skip a URL with credentials, because an error here would repeat them; `resolve_paths` reports the URL
         if publish is not None and "@" not in publish:
             try:
                 parse_place(publish, {})
@@ -86,7 +86,7 @@ class ReleaseDeclaration(CorpusDeclaration):
 
     @property
     def combines(self) -> bool:
-        """Whether the shards are joined: only for views, because a release uses the shards themselves."""
+        """Whether token bins are combined, which only views need, because npy shards are cut from the token bins."""
         return bool(self.views)
 
     def resolve_paths(self, folder: Path) -> Self:

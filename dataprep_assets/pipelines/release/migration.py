@@ -1,9 +1,9 @@
-"""Copying of a published release from one store to another, for self-hosting with `dataprep sync`.
+"""Copying of a published release from one store to a different one, for self-hosting with `dataprep sync`.
 
-The inventory and the plan come first; they are also the dry run. Each object is downloaded to a scratch folder with
-resume, verified by SHA-256, uploaded with that digest, and compared in the target. The manifest is uploaded last, and a
-killed copy resumes. Buckets of the same kind are not copied directly, because stores copy only within themselves, and a
-release may cross accounts.
+First, both locations are listed and compared with the release; this is also the dry run. Then each object is downloaded
+to a scratch folder, verified by SHA-256, uploaded with this digest, and compared with the uploaded object. The manifest
+is uploaded last. A killed copy can resume, also in the middle of a download. Objects are not copied directly between
+buckets, because stores can copy only within themselves, and the buckets may belong to different accounts.
 
 Entry points: `plan_migration`, `migrate`.
 """
@@ -20,7 +20,7 @@ from dataprep_assets.stores.store import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class MigrationPlan:
-    """The plan of a copy. `source` and `target` compare each location with the release."""
+    """The plan of a copy. `source` and `target` are the results of comparing each location with the release."""
 
     release: Release
     source: Inventory
@@ -33,12 +33,12 @@ class MigrationPlan:
 
     @property
     def bytes(self) -> int:
-        """Bytes to download and upload."""
+        """Number of bytes to download and upload."""
         return sum(file.bytes for file in self.todo)
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes that the scratch folder needs: the size of the largest file."""
+        """Size in bytes of the largest file to copy, which the scratch folder must be able to hold."""
         return max((file.bytes for file in self.todo), default=0)
 
     @property
@@ -57,9 +57,9 @@ class MigrationPlan:
 
 
 def plan_migration(source: ReleaseLocation, target: ReleaseLocation) -> MigrationPlan:
-    """Compare both locations with the source's manifest; raise MissingArtifactError if the source has none."""
+    """Return the plan of a copy. Raises MissingArtifactError if the source has no manifest."""
     manifest = read_release(source)
-    release = replace(manifest, location=None)  # the copy's files are next to its manifest
+    release = replace(manifest, location=None)  # without a location, readers look for files next to the manifest
     return MigrationPlan(
         release=release,
         source=compare_with_release(locate_files(source, manifest), release),
@@ -74,15 +74,15 @@ def migrate(
     scratch: Path,
     progress: Progress | None = None,
 ) -> bool:
-    """Carry out a plan of `plan_migration`; return whether anything was uploaded.
+    """Copy a release according to a plan of `plan_migration`; return whether anything was uploaded.
 
-    `source` and `target` must be the locations of `plan`. Files are downloaded into `scratch` one at a time, and a
-    killed copy's files there are reused. `progress` gets the bytes that are uploaded. Raises IntegrityError if the
-    source lacks a file of its release.
+    `source` and `target` must be the locations of `plan`. Files are downloaded into `scratch` one at a time, and files
+    that a killed copy left there are reused. `progress` counts the uploaded bytes. Raises IntegrityError if a file of
+    the release is missing in the source.
     """
     source = locate_files(source, read_release(source))
-    if not plan.source.complete:
-        # the first line counts the files to copy; the missing files follow
+    if not plan.source.is_complete:
+        # show the lines about missing files, which follow the first line, the number of files to copy
         raise IntegrityError(
             f"{source}: the release is incomplete. {' '.join(plan.lines[1:4])} Publish the release again"
         )
@@ -90,12 +90,12 @@ def migrate(
     paths: list[Path] = []
 
     def find_path(file: ReleaseFile) -> Path:
-        # Keep only one file at a time, because the previous one has been uploaded.
+        # keep only one file in the folder, because the previous file has been uploaded
         for path in paths:
             path.unlink()
         paths.clear()
-        # Name the file by its digest, so that the next run finds a killed copy's download. It is complete, because
-        # downloads get their name only after they are verified.
+        # Name the file by its digest, so that the next run can reuse a killed copy's download. An existing file is
+        # complete, because a download gets its name only after it was verified.
         path = scratch / file.sha256
         if not path.exists():
             source.store.download(source.key(file.key), path, sha256=file.sha256)
@@ -104,6 +104,6 @@ def migrate(
 
     is_sent, _ = send_release(target, plan.release, find_path, progress)
     for file in plan.release.files:
-        # A killed copy may have left a file that is already uploaded.
+        # also remove a file that a killed copy downloaded and uploaded
         (scratch / file.sha256).unlink(missing_ok=True)
     return is_sent

@@ -1,7 +1,7 @@
-"""Build of one npy shard: its range of a split's ordered token stream (`layout`), with the ids of its samples.
+"""Build of one npy shard: its range of a split's ordered token stream (`layout.py`), and the ids of its samples.
 
-One pass over the stream writes the tokens, computes their digest and hashes the samples. Memory use is a few blocks of
-tokens and the document lengths of one group (see `order`).
+The tokens are written, digested and hashed as samples in one pass over the stream. Memory must hold only a few blocks
+of tokens, and the document lengths of one group (see `order.py`).
 """
 
 import hashlib
@@ -34,8 +34,9 @@ NPY_SHARDS = "npy_shards"
 class NpyShardFacts(Facts):
     """Facts of a shard, in addition to the tokenizer's description from `build_meta`.
 
-    `prefix` is its split, `index` its number in the split. The shard has tokens `[stream_start, stream_stop)` of the
-    split's `stream_tokens`, then `padding_tokens` separators. `tail_dropped_tokens` tokens after it are in no shard.
+    `prefix` is the split, and `index` is the shard's number in the split. The shard has tokens `[stream_start,
+    stream_stop)` of the split's `stream_tokens` tokens, followed by `padding_tokens` separators. The
+    `tail_dropped_tokens` tokens after it are in no shard.
     """
 
     tokenizer: str
@@ -59,8 +60,8 @@ class NpyShardFacts(Facts):
     mix: int
 
 
-def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
-    """Return the artifact of one shard."""
+def get_shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
+    """Return the artifact of the shard with this partition key."""
     return release.artifact(NPY_SHARDS, partition)
 
 
@@ -68,20 +69,20 @@ def shard_artifact(release: ReleaseDeclaration, partition: str) -> Artifact:
 class ShardRecipe(Recipe):
     """The recipe of a shard.
 
-    A changed option of the release also changes the ranges of token bins. The option is then the reason to report, not
-    the different token bins.
+    If an option of the release changes, the ranges of token bins also change. In this case, `difference` reports the
+    option as the reason, and not the different token bins.
     """
 
-    def difference(self, receipt: Receipt) -> Change | None:
+    def find_change(self, receipt: Receipt) -> Change | None:
         recipe = receipt.recipe
         if recipe["settings"].get("release") != self.settings["release"]:
-            # keep the earlier inputs, so that the first difference found is the option
-            return Recipe.difference(replace(self, upstream=recipe["upstream"]), receipt)
-        return super().difference(receipt)
+            # use the receipt's inputs, so that the option is the first difference that is found
+            return Recipe.find_change(replace(self, upstream=recipe["upstream"]), receipt)
+        return super().find_change(receipt)
 
 
-def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
-    """Return the options that determine the order and division of the stream, by name."""
+def collect_release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
+    """Return the options that determine the order and the division of the stream, by name."""
     options = release.release
     return {
         "sequence_length": options.sequence_length,
@@ -92,32 +93,32 @@ def release_settings(release: ReleaseDeclaration) -> dict[str, Any]:
     }
 
 
-def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> ShardRecipe:
+def build_shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: str) -> ShardRecipe:
     """Return the current recipe of a shard.
 
-    A change in another source shard changes the key only if it moves the range of the stream that this shard contains.
+    The key does not depend on other token bins, unless their change moves the range of the stream that the shard has.
 
     Args:
-        release: The dataset, with the options of `layout`.
-        layout: The layout with the shard.
+        release: The declaration, from which `layout` was computed.
+        layout: The layout of the release.
         partition: One of `layout.partitions`.
     """
     split, shard_cut = layout.find_shard(partition)
-    groups = split.order.groups_between(shard_cut.start, shard_cut.stop)
+    groups = split.order.find_groups_between(shard_cut.start, shard_cut.stop)
     stretch = [[[[shard.partition, shard.content] for shard in group], low, high] for group, low, high in groups]
-    # the stream already contains its separators, so their id determines only the bytes of padding
+    # add the separator's id only if there is padding, because the stream already contains its separators
     padding = [shard_cut.padding, layout.separator_id if shard_cut.padding else None, shard_cut.dropped]
-    # Leave out `mix`, `tokens_per_shard` and `tail`, because `position`, `stretch` and `padding` show their effect. A
-    # shard that they do not affect stays up to date.
+    # Omit `mix`, `tokens_per_shard` and `tail`, because `position`, `stretch` and `padding` contain their effects. A
+    # shard that they do not affect therefore stays up to date.
     options = [release.release.sequence_length, split.order.seed, layout.meta["dtype"]]
     position = [split.split, shard_cut.index, shard_cut.start]
     tokenizer = {name: value for name, value in layout.meta.items() if name != "tokenizer_sha256"}
     return ShardRecipe(
-        artifact=shard_artifact(release, partition),
+        artifact=get_shard_artifact(release, partition),
         key=digest_value([NPY_SHARDS, VERSION, options, position, stretch, padding, dict(layout.meta)]),
         version=VERSION,
         settings={
-            "release": release_settings(release),
+            "release": collect_release_settings(release),
             **tokenizer,
             "separator_id": layout.separator_id,
             "split": split.split,
@@ -134,7 +135,7 @@ def shard_recipe(release: ReleaseDeclaration, layout: ReleaseLayout, partition: 
 
 @dataclass(frozen=True, kw_only=True)
 class NpyShard:
-    """A shard to build or to check, as sent to a worker: `layout` has only the shard's own split.
+    """A shard, ready to be sent to a worker that builds or checks it. `layout` has only the shard's own split.
 
     `threads` is the number of threads that hash its samples.
     """
@@ -148,11 +149,11 @@ class NpyShard:
     @property
     def artifact(self) -> Artifact:
         """The shard's artifact."""
-        return shard_artifact(self.release, self.partition)
+        return get_shard_artifact(self.release, self.partition)
 
     @property
     def source_bytes(self) -> int:
-        """Size of its range of the token bins in bytes."""
+        """Size in bytes of the shard's range of the token bins."""
         split, shard_cut = self.layout.find_shard(self.partition)
         return (shard_cut.stop - shard_cut.start) * token_dtype(split.order.groups[0][0].dtype).itemsize
 
@@ -165,22 +166,22 @@ def build_npy_shard(
     *,
     threads: int | None = None,
 ) -> tuple[Receipt, bool]:
-    """Build one shard unless it is up to date: `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin`.
+    """Build `<split>_<iiiiii>.npy` and `sample_ids_<iiiiii>.bin` of one shard unless they are up to date.
 
-    `partition` is one of `layout.partitions`. `layout` is the result of `release_layout` for `release` and `store`.
-    `threads` threads hash its samples, by default one per core. Returns the receipt and whether it was reused. Raises
-    IntegrityError if the bytes of token bins do not match their receipt.
+    `partition` is one of `layout.partitions`, and `layout` is the result of `compute_release_layout` for `release` and
+    `store`. `threads` is the number of threads that hash samples; by default, one per core. Returns the receipt, and
+    whether the shard was reused. Raises IntegrityError if the bytes of token bins do not match their receipt.
     """
     split, shard_cut = layout.find_shard(partition)
     options, dtype = release.release, str(layout.meta["dtype"])
 
     def write(staged: Path) -> WrittenFiles:
-        blocks = _pad(
+        blocks = _append_padding(
             split.order.read(store, shard_cut.start, shard_cut.stop), shard_cut.padding, layout.separator_id, dtype
         )
         shard = _ShardWriter(
-            token_path=staged / Path(npy_shards.token_key(split.split, shard_cut.index)).name,
-            ids_path=staged / Path(npy_shards.ids_key(split.split, shard_cut.index)).name,
+            token_path=staged / Path(npy_shards.build_token_key(split.split, shard_cut.index)).name,
+            ids_path=staged / Path(npy_shards.build_ids_key(split.split, shard_cut.index)).name,
             tokens=shard_cut.tokens,
             dtype=dtype,
             sequence_length=options.sequence_length,
@@ -191,7 +192,7 @@ def build_npy_shard(
         return WrittenFiles(
             inputs={
                 source.partition: source.content
-                for group, _, _ in split.order.groups_between(shard_cut.start, shard_cut.stop)
+                for group, _, _ in split.order.find_groups_between(shard_cut.start, shard_cut.stop)
                 for source in group
             },
             facts=NpyShardFacts(
@@ -214,15 +215,17 @@ def build_npy_shard(
             digests=digests,
         )
 
-    return ensure_built(shard_recipe(release, layout, partition), store, write, release.verify)
+    return ensure_built(build_shard_recipe(release, layout, partition), store, write, release.verify)
 
 
 def build_planned(shard: NpyShard) -> tuple[Receipt, bool]:
-    """Build a planned shard with `build_npy_shard`. Runs in a worker."""
+    """Build a shard with `build_npy_shard` in a worker; return the receipt, and whether the shard was reused."""
     return build_npy_shard(shard.release, shard.store, shard.layout, shard.partition, threads=shard.threads)
 
 
-def _pad(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype: str) -> Iterator[NDArray[Any]]:
+def _append_padding(
+    blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype: str
+) -> Iterator[NDArray[Any]]:
     yield from blocks
     if padding:
         yield np.full(padding, separator_id, dtype=token_dtype(dtype))
@@ -230,7 +233,7 @@ def _pad(blocks: Iterable[NDArray[Any]], padding: int, separator_id: int, dtype:
 
 @dataclass(kw_only=True)
 class _ShardWriter:
-    """Writer of one shard in one pass; `ledger` counts the written tokens."""
+    """Writer of one shard in one pass over its stream; `ledger` counts the written tokens."""
 
     token_path: Path
     ids_path: Path
@@ -242,23 +245,23 @@ class _ShardWriter:
     ledger: Ledger = field(default_factory=Ledger)
 
     def write(self, blocks: Iterable[NDArray[Any]]) -> dict[str, str]:
-        """Write both files from the blocks of the stream; return the token file's SHA-256 by its name.
+        """Write both files from the blocks of the stream; return the SHA-256 of the token file, by its name.
 
         Raises IntegrityError if the stream has a different number of tokens than planned.
         """
         digest = hashlib.sha256()
         ids = []
         reported_ms = _measure_cpu_ms()
-        header = npy_shards.header(self.tokens, self.dtype)
+        header = npy_shards.build_header(self.tokens, self.dtype)
         with create_file(self.token_path) as file:
-            # Write the header first, with the planned number of tokens, which is checked after the loop.
+            # the header needs the number of tokens, so write the planned number and compare it after the loop
             file.write(header)
             digest.update(header)
             for block in self._cut_whole_sequences(blocks):
                 data = np.ascontiguousarray(block, dtype=token_dtype(self.dtype))
                 file.write(data.data)
                 digest.update(data.data)
-                ids.append(sample_ids.sample_ids(data, self.sequence_length, threads=self.threads))
+                ids.append(sample_ids.compute_sample_ids(data, self.sequence_length, threads=self.threads))
                 old_ledger, self.ledger = self.ledger, self.ledger + count_tokens(data, self.separator_id)
                 cpu_ms = _measure_cpu_ms()
                 report_work(
@@ -277,7 +280,7 @@ class _ShardWriter:
         return {self.token_path.name: digest.hexdigest()}
 
     def _cut_whole_sequences(self, blocks: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-        """Yield the same tokens in blocks of whole sequences. Tokens after the last one are missing from the ledger."""
+        """Yield the tokens in blocks of whole sequences; tokens after the last whole sequence are not yielded."""
         remainder: NDArray[Any] | None = None
         for block in blocks:
             tokens = block if remainder is None else np.concatenate((remainder, block))
@@ -295,5 +298,5 @@ def count_tokens(block: NDArray[Any], separator_id: int) -> Ledger:
 
 
 def _measure_cpu_ms() -> int:
-    """Return the CPU time of this process, of all threads, in milliseconds."""
+    """Return the CPU time of all threads of this process in milliseconds."""
     return time.process_time_ns() // 1_000_000

@@ -1,7 +1,7 @@
 """Npy shards (`<dataset>/npy_shards`, one partition per shard): `<split>_<iiiiii>.npy` and its sample ids.
 
-Shards are written from the token bins, in parallel and without tokenizing again. Their checks compare them with the
-token bins in blocks, so memory does not grow with the shard.
+Shards are written from the token bins, in parallel and without tokenizing again. The checks compare shards with the
+token bins in blocks, so memory use does not grow with the shard.
 """
 
 import os
@@ -40,52 +40,57 @@ from dataprep_assets.engine.checks.verdicts import (
 )
 from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
-from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, worker_count
+from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine, choose_worker_count
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.formats.document_index import IDS, open_ids
-from dataprep_assets.formats.npy_shards import ids_key
+from dataprep_assets.formats.npy_shards import build_ids_key
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Ledger, Receipt
-from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
+from dataprep_assets.pipelines.corpus.combined_bins import read_shard_receipts
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.layout import ReleaseLayout, SplitLayout, partition_key, release_layout
+from dataprep_assets.pipelines.release.layout import (
+    ReleaseLayout,
+    SplitLayout,
+    compute_release_layout,
+    format_partition_key,
+)
 from dataprep_assets.pipelines.release.npy_shard import (
     NPY_SHARDS,
     VERSION,
     NpyShard,
     NpyShardFacts,
     build_planned,
+    build_shard_recipe,
     count_tokens,
-    shard_artifact,
-    shard_recipe,
+    get_shard_artifact,
 )
-from dataprep_assets.pipelines.release.npy_trace import npy_places
-from dataprep_assets.stream.retracted_documents import retraction_finding
+from dataprep_assets.pipelines.release.npy_trace import build_npy_locator
+from dataprep_assets.stream.retracted_documents import build_retraction_finding
 from dataprep_assets.table import format_share
 
 BLOCK = 1 << 20
 """Number of tokens to process at a time."""
 IDS_AT_ONCE = 1 << 26
-"""Maximum number of sample ids to sort at a time (512 MiB); more ids are compared in parts by their leading bits."""
+"""Maximum number of sample ids to sort at a time (512 MiB). More ids are divided into parts by their leading bits."""
 
 
-def shard_partitions(release: ReleaseDeclaration) -> Partitions:
-    """Return the shards of a release (`train_000000`), which its plan determines."""
+def build_shard_partitions(release: ReleaseDeclaration) -> Partitions:
+    """Return the partitions of a release's shards (such as `train_000000`), which its plan determines."""
     return Partitions(
         dynamic=f"{release.dataset}_npy_shards",
-        keys=lambda store: release_layout(release, store).partitions,
+        keys=lambda store: compute_release_layout(release, store).partitions,
     )
 
 
-def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan: ArtifactSpec) -> ArtifactSpec:
+def build_npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of the npy shards.
 
     Args:
-        release: The dataset.
-        partitions: The shards.
-        plan: The artifact that plans them.
+        release: The declaration.
+        partitions: The partitions of the shards.
+        plan: The spec of the release plan, which determines the partitions.
     """
     return ArtifactSpec(
         declaration=release,
@@ -98,14 +103,14 @@ def npy_shards_spec(release: ReleaseDeclaration, *, partitions: Partitions, plan
         pool="cpu",
         recipes=partial(_build_recipes, release),
         build=partial(_build_shards, release),
-        places=partial(npy_places, release),
+        places=partial(build_npy_locator, release),
         losses=lambda _, receipts: map(_build_tail_loss, receipts),
-        check_groups=check_groups(release),
+        check_groups=build_check_groups(release),
     )
 
 
 def _build_tail_loss(receipt: Receipt) -> Loss:
-    """Return the loss of the tokens after the last whole sample of a split, which follow its last shard."""
+    """Return the loss of the tokens that were dropped after a shard; 0 tokens unless it is its split's last shard."""
     facts = NpyShardFacts.from_receipt(receipt)
     return Loss(
         action="left out",
@@ -117,7 +122,7 @@ def _build_tail_loss(receipt: Receipt) -> Loss:
     )
 
 
-def planned_shards(
+def prepare_npy_shards(
     release: ReleaseDeclaration,
     store: ArtifactStore,
     layout: ReleaseLayout,
@@ -125,21 +130,21 @@ def planned_shards(
     *,
     workers: int,
 ) -> list[NpyShard]:
-    """Return the given shards, ready to build or to check.
+    """Return the shards with these partition keys, ready to build or to check.
 
     Args:
-        release: The dataset.
-        store: The store of its artifacts.
-        layout: Layout of the whole release; each shard gets the layout of its own split.
-        partitions: The shards.
-        workers: Number of processes that will share the cores.
+        release: The declaration.
+        store: The store of the release's artifacts.
+        layout: The layout of the whole release; each shard gets only the layout of its own split.
+        partitions: The partition keys of the shards.
+        workers: Number of processes that share the cores.
     """
-    # divide the cores that this process may use, which may be fewer than the machine has
+    # count only the cores that this process may use, because the machine may have more
     threads = max(1, len(os.sched_getaffinity(0)) // max(1, min(workers, len(partitions))))
     shards = []
     for partition in partitions:
         split, _ = layout.find_shard(partition)
-        # omit other splits, because the layout is pickled for every shard
+        # omit the other splits, because the layout is pickled for every shard
         split_layout = replace(layout, splits={split.split: split})
         shards.append(NpyShard(release=release, store=store, layout=split_layout, partition=partition, threads=threads))
     return shards
@@ -158,63 +163,63 @@ def build_npy_shards(
         planned_shards: The shards to build.
         workers: Maximum number of workers, which does not affect the bytes.
         engine: The engine that runs the tasks.
-        progress: Counts and shows the work. None shows nothing.
+        progress: Counts and shows the work; with None, nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    shard whose workers keep dying stops the build (WorkerDiedError); finished shards stay committed.
+    shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
     """
     jobs = [TaskJob(shard, build_planned, find_receipt=partial(_find_receipt, shard)) for shard in planned_shards]
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
 def _find_receipt(shard: NpyShard) -> Receipt | None:
-    key = shard_recipe(shard.release, shard.layout, shard.partition).key
+    key = build_shard_recipe(shard.release, shard.layout, shard.partition).key
     return shard.store.find_current_if_cheap(shard.artifact, key, shard.release.verify)
 
 
 def _build_recipes(
     release: ReleaseDeclaration, store: ArtifactStore, chosen_partitions: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    layout = release_layout(release, store)
+    layout = compute_release_layout(release, store)
     for partition in chosen_partitions:
-        yield shard_recipe(release, layout, partition or "")
+        yield build_shard_recipe(release, layout, partition or "")
 
 
 def _build_shards(release: ReleaseDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    layout = release_layout(release, request.store)
-    shards = planned_shards(release, request.store, layout, request.partitions, workers=request.workers)
+    layout = compute_release_layout(release, request.store)
+    shards = prepare_npy_shards(release, request.store, layout, request.partitions, workers=request.workers)
     yield from build_npy_shards(shards, workers=request.workers, engine=release.engine, progress=request.progress)
 
 
 def _plan_shards(release: ReleaseDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> list[NpyShard]:
-    workers = worker_count(release.workers)
-    return planned_shards(release, store, release_layout(release, store), partitions, workers=workers)
+    workers = choose_worker_count(release.workers)
+    return prepare_npy_shards(release, store, compute_release_layout(release, store), partitions, workers=workers)
 
 
 # --- checks of a shard
 
 
 class OpenedNpyShard(OpenedPartition[NpyShard]):
-    """A shard, opened for checks, with its planned range of the stream."""
+    """A shard that is opened for checks, with its planned range of the stream."""
 
     @cached_property
     def facts(self) -> NpyShardFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the shard's receipt. Raises IntegrityError if a fact is missing."""
         return NpyShardFacts.from_receipt(self.receipt)
 
     @property
     def token_path(self) -> Path:
-        """The token file."""
-        return self.directory / Path(npy_shards.token_key(self.facts.prefix, self.facts.index)).name
+        """Path of the token file."""
+        return self.directory / Path(npy_shards.build_token_key(self.facts.prefix, self.facts.index)).name
 
     @property
     def ids_path(self) -> Path:
-        """The file of sample ids."""
-        return self.directory / Path(npy_shards.ids_key(self.facts.prefix, self.facts.index)).name
+        """Path of the file of sample ids."""
+        return self.directory / Path(npy_shards.build_ids_key(self.facts.prefix, self.facts.index)).name
 
     @property
     def expected_facts(self) -> dict[str, Any]:
-        """The expected facts. Other facts describe the whole split, and may be outdated."""
+        """Facts that the receipt must have. Facts about the whole split are omitted, because they may be outdated."""
         layout, (split, shard_cut) = self.planned.layout, self.planned.layout.find_shard(self.planned.partition)
         length = self.planned.release.release.sequence_length
         return {
@@ -233,7 +238,10 @@ class OpenedNpyShard(OpenedPartition[NpyShard]):
 
 
 def format_valid(shard: OpenedNpyShard) -> Finding:
-    """Check the format: a NumPy 1.0 header of 128 bytes, one dimension, the dtype, whole sequences, one id for each."""
+    """Check that the token file is a valid one-dimensional `.npy` of whole sequences, with one id per sequence.
+
+    Its header must have 128 bytes, NumPy's format version 1.0 and the declared dtype. The facts must match the plan.
+    """
     for name, expected_fact in shard.expected_facts.items():
         if (fact := shard.receipt.facts.get(name)) != expected_fact:
             raise IntegrityError(f"{shard.name}: {name}: the receipt has {fact}, expected {expected_fact}. {REBUILD}")
@@ -248,9 +256,9 @@ def format_valid(shard: OpenedNpyShard) -> Finding:
 
 
 def matches_stream(shard: OpenedNpyShard) -> Finding:
-    """Check that the shard is its range of the token bins in the seeded order, followed by padding.
+    """Check that the shard equals its range of the token bins in the seeded order, followed by padding.
 
-    Every sample id must be the hash of its sample, and the ledger must count these tokens.
+    Every sample id must also be the hash of its sample, and the ledger must match the shard's tokens.
     """
     length, shard_cut = shard.facts.sequence_length, shard.planned.layout.find_shard(shard.planned.partition)[1]
     tokens = npy_shards.open_shard(shard.token_path, sequence_length=length)
@@ -258,7 +266,7 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
     defects = list(_find_differences(shard, tokens))
     wrong_samples = sample_ids.find_differing(tokens, ids, length, threads=shard.planned.threads)
     defects += [f"the id of sample {k} is not the hash of its {count_of(length, 'token')}" for k in wrong_samples]
-    if (ledger := _count(tokens, shard.facts.separator_id)) != require_ledger(shard.receipt):
+    if (ledger := _build_ledger(tokens, shard.facts.separator_id)) != require_ledger(shard.receipt):
         defects.append(f"its ledger does not match its tokens, which are {ledger.tokens}")
     return build_verdict(
         (f"{shard.name}: {defect}" for defect in defects),
@@ -269,8 +277,8 @@ def matches_stream(shard: OpenedNpyShard) -> Finding:
     )
 
 
-def _count(tokens: NDArray[Any], separator: int) -> Ledger:
-    """Return the ledger of a shard, which may split documents and therefore counts neither rows nor documents."""
+def _build_ledger(tokens: NDArray[Any], separator: int) -> Ledger:
+    """Return the ledger of a shard's tokens. It has no rows or documents, because shards may divide documents."""
     ledger = Ledger()
     for start in range(0, len(tokens), BLOCK):
         ledger = ledger + count_tokens(tokens[start : start + BLOCK], separator)
@@ -313,7 +321,7 @@ SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
         version=2,
     ),
 )
-"""The checks of one shard."""
+"""Checks of one shard."""
 
 
 # --- checks of a split
@@ -321,7 +329,7 @@ SHARD_CHECKS: tuple[Check[OpenedNpyShard], ...] = (
 
 @dataclass(frozen=True)
 class OpenedSplit:
-    """All shards of a split: their artifacts in order, their receipts, and the token bins they were built from."""
+    """A split that is opened for checks: the artifacts of its shards in order, their receipts, and its token bins."""
 
     release: ReleaseDeclaration
     store: ArtifactStore
@@ -331,23 +339,23 @@ class OpenedSplit:
 
     @cached_property
     def bins(self) -> Sequence[tuple[Artifact, Receipt]]:
-        """The token bins of the split."""
-        return shard_receipts(self.release, self.store, load_manifest(self.release, self.store), self.layout.split)
+        """The token bins of the split, with their receipts."""
+        return read_shard_receipts(self.release, self.store, load_manifest(self.release, self.store), self.layout.split)
 
 
 @dataclass(frozen=True)
 class _OpenedSplits:
-    """The complete splits of a release, and the number of incomplete ones, which get no verdict."""
+    """The complete splits of a release, and the number of incomplete splits, which are not checked."""
 
     complete: Sequence[OpenedSplit]
-    others: int
+    incomplete_count: int
 
 
 def _open_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequence[str]) -> _OpenedSplits:
-    splits = release_layout(release, store).splits
+    splits = compute_release_layout(release, store).splits
     complete = []
     for name, layout in splits.items():
-        artifacts = [shard_artifact(release, partition_key(name, cut.index)) for cut in layout.cuts]
+        artifacts = [get_shard_artifact(release, format_partition_key(name, cut.index)) for cut in layout.cuts]
         receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
         if len(receipts) == len(artifacts):
             complete.append(OpenedSplit(release, store, layout, artifacts, receipts))
@@ -356,11 +364,11 @@ def _open_splits(release: ReleaseDeclaration, store: ArtifactStore, _: Sequence[
 
 def _summarize_splits(find: Callable[[OpenedSplit], Finding], splits: _OpenedSplits) -> Finding:
     findings = {split.layout.split: fail_on_errors(find)(split) for split in splits.complete}
-    return summarize_findings(findings, list(findings), splits.others, noun="split")
+    return summarize_findings(findings, list(findings), splits.incomplete_count, noun="split")
 
 
 def tokens_accounted(split: OpenedSplit) -> Finding:
-    """Check that the shards of a split are consecutive, and cover the whole stream with the declared tail."""
+    """Check that the shards of a split are consecutive, and contain the whole stream except the dropped tokens."""
     receipts, source_tokens = split.receipts, sum(r.ledger.tokens for _, r in split.bins if r.ledger)
     defects = []
     position = dropped_tokens = padding = 0
@@ -394,64 +402,64 @@ def tokens_accounted(split: OpenedSplit) -> Finding:
 
 
 def no_retracted_document(split: OpenedSplit) -> Finding:
-    """Check that npy shards were cut from the current token bins, without documents on the retraction list.
+    """Check that npy shards were cut from the current token bins, which have no documents on the retraction list.
 
-    `matches_stream` verifies that a shard is its range of these token bins, token for token.
+    `matches_stream` verifies that the tokens of a shard equal its range of these token bins.
     """
     removed_ids = read_retracted_ids(
         split.release.retractions, split.release.document.ids(sensitive=split.release.sensitive)
     )
-    now = {str(receipt.partition): receipt.content for _, receipt in split.bins}
+    current_contents = {str(receipt.partition): receipt.content for _, receipt in split.bins}
 
-    def defects() -> Iterator[str]:
+    def find_defects() -> Iterator[str]:
         for receipt in split.receipts:
-            if changed_keys := [key for key, content in receipt.inputs.items() if now.get(key) != content]:
+            if changed_keys := [key for key, content in receipt.inputs.items() if current_contents.get(key) != content]:
                 yield f"{describe_artifact(receipt)}: was cut from an older version of {changed_keys[0]}"
-        # without a list, download no index of ids
+        # do not download the ids of documents if no document is retracted
         for artifact, receipt in split.bins if len(removed_ids) else ():
             ids = open_ids(split.store.local(artifact, [IDS]) / IDS, require_ledger(receipt).documents)
             if removed_documents := int(np.isin(ids, removed_ids).sum()):
                 yield f"{describe_artifact(receipt)}: {removed_documents} of its documents are removed"
 
     scope = f"{count_of(len(split.bins), 'shard')} of token bins"
-    return retraction_finding(defects(), scope, len(removed_ids), "Rebuild token_bins, then npy_shards")
+    return build_retraction_finding(find_defects(), scope, len(removed_ids), "Rebuild token_bins, then npy_shards")
 
 
 def samples_unique(split: OpenedSplit) -> Finding:
-    """Check how many samples of a split repeat another one: equal ids mean equal tokens, so repeated text.
+    """Check that the share of samples that repeat a different sample of the split does not exceed the declared limit.
 
-    Warns if the share exceeds the declared limit. The table lists the most frequent samples. Only the ids are read.
+    Only the ids are read, because equal ids mean equal tokens. The table lists the most frequent samples.
     """
     expected_share = split.release.release.expected_repeats
     ids = []
     for shard_cut, artifact, receipt in zip(split.layout.cuts, split.artifacts, split.receipts, strict=True):
-        name = Path(ids_key(split.layout.split, shard_cut.index)).name
+        name = Path(build_ids_key(split.layout.split, shard_cut.index)).name
         path = split.store.local(artifact, [name]) / name
         ids.append(sample_ids.open_sample_ids(path, NpyShardFacts.from_receipt(receipt).samples))
     total = sum(len(part) for part in ids)
     parts = 1 << max(0, (total // IDS_AT_ONCE).bit_length())
-    repeated, rows = 0, []
+    repeat_count, rows = 0, []
     for number in range(parts):
-        # Ids are hashes, so their leading bits divide them into equal parts.
+        # divide the ids by their leading bits, because ids are hashes and the parts have about the same size
         bits = parts.bit_length() - 1
         part_ids = [part[part >> np.uint64(64 - bits) == number] if bits else np.asarray(part) for part in ids]
         values, counts = np.unique(np.concatenate(part_ids), return_counts=True)
-        repeated += int((counts - 1).sum())
+        repeat_count += int((counts - 1).sum())
         rows += [(int(n), int(value)) for value, n in zip(values[counts > 1], counts[counts > 1], strict=True)]
-        # an id is in only one part, so each part's most frequent ids are enough
+        # keep only the most frequent ids so far, because each id is in only one part
         rows = sorted(rows, reverse=True)[:SHOWN]
-    share = repeated / total if total else 0.0
+    share = repeat_count / total if total else 0.0
     table: list[Row] = [{"sample_id": f"{value:016x}", "samples": n} for n, value in rows]
     defects = (
         []
         if share <= expected_share
-        else [f"{repeated} of {count_of(total, 'sample')} ({format_share(share)}) repeat another sample"]
+        else [f"{repeat_count} of {count_of(total, 'sample')} ({format_share(share)}) repeat another sample"]
     )
     return build_verdict(
         defects,
-        f"{repeated} of {count_of(total, 'sample')} repeat another sample ({format_share(share)}).",
+        f"{repeat_count} of {count_of(total, 'sample')} repeat another sample ({format_share(share)}).",
         "Deduplicate the source, or expect the model to read this text more often",
-        facts={"samples": total, "repeated": repeated, "share": share},
+        facts={"samples": total, "repeated": repeat_count, "share": share},
         table=table,
         warning=True,
     )
@@ -475,11 +483,11 @@ SPLIT_CHECKS = (
         blocking=False,
     ),
 )
-"""The checks that need all shards of a split."""
+"""Checks that need all shards of a split."""
 
 
-def check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
-    """Return the checks of the shards and of the splits."""
+def build_check_groups(release: ReleaseDeclaration) -> tuple[CheckGroup, ...]:
+    """Return the two groups of checks: checks of the shards, and checks of the splits."""
     shard_checks = PartitionChecks(
         checks=SHARD_CHECKS,
         planned=partial(_plan_shards, release),

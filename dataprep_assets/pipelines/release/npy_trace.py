@@ -12,16 +12,16 @@ from dataprep_assets.errors import IntegrityError, NotFoundError, count_of
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.source.source_rows import SourceRows, corpus_splits
+from dataprep_assets.pipelines.corpus.source.source_rows import SourceRows, open_corpus_splits
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import (
     ReleaseLayout,
     ShardCut,
     SplitLayout,
-    partition_key,
-    split_layout,
+    compute_split_layout,
+    format_partition_key,
 )
-from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, shard_artifact, shard_recipe
+from dataprep_assets.pipelines.release.npy_shard import NpyShardFacts, build_shard_recipe, get_shard_artifact
 from dataprep_assets.pipelines.release.order import GroupDocuments, ReleaseSourceShard, shuffle_documents
 from dataprep_assets.planning.manifest import split_name
 from dataprep_assets.stream.stream_index import IndexedShard, Numbers
@@ -30,16 +30,19 @@ from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
 _META = {"tokenizer", "vocab_size", "eos_token_id", "eos_token", "dtype", "tokenizer_sha256"}
-"""The facts of an npy shard that describe its tokenizer."""
+"""Names of the facts of an npy shard that describe its tokenizer."""
 _GROUPS = 8
-"""Number of groups to cache the order of, at 20 bytes per document."""
+"""Maximum number of groups whose order is cached, which needs 20 bytes per document."""
 
 
 class NpyStreams:
-    """The ordered streams of a release, and the finished shards cut from them."""
+    """Ordered streams of a release, and the finished npy shards that were cut from them."""
 
     def __init__(self, release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> None:
-        """Order the shards of token bins as the release does; `shards` has them by partition, in manifest order."""
+        """Determine the order of the release's streams.
+
+        `shards` are the receipts of its token bins by partition, in manifest order.
+        """
         self._release, self._store, self._shards = release, store, shards
         self._splits: dict[str, SplitLayout] = {}
         for split in release.splits:
@@ -48,36 +51,36 @@ class NpyStreams:
                 for key, receipt in shards.items()
                 if split_name(key) == split
             ]
-            self._splits[split] = split_layout(release, split, sources)
-        # By partition or, for orders, by group. Cached, because a trace looks up many positions in one shard.
+            self._splits[split] = compute_split_layout(release, split, sources)
+        # cache handles and ids by partition and orders by group, because a trace looks up many positions in a shard
         self._handles: dict[str, ArtifactHandle] = {}
         self._ids: dict[str, Numbers] = {}
         self._ordered: dict[tuple[ReleaseSourceShard, ...], GroupDocuments] = {}
 
     def locate(self, span: DocumentSpan) -> Iterator[TokenRange]:
-        """Yield the ranges of a document: one, or several if it crosses boundaries of npy shards."""
+        """Yield the token ranges of a document: one per npy shard that contains a part of the document."""
         length, size = self._release.release.sequence_length, self._release.release.tokens_per_shard
         start = self._find_position(span)
         stop = start + span.tokens
         cuts = self._splits[span.split].cuts
-        # all shards except the last have the same length, so a division finds the document's shards
+        # find the document's shards by division, because all shards except the last have the same length
         for shard_cut in cuts[start // size : (stop - 1) // size + 1]:
             low, high = max(start, shard_cut.start) - shard_cut.start, min(stop, shard_cut.stop) - shard_cut.start
             if low >= high:
-                continue  # the dropped tail is in no shard
-            handle = self._handle(span.split, shard_cut)
+                continue  # skip tokens in the dropped tail, which are in no shard
+            handle = self._open_handle(span.split, shard_cut)
             samples = list(range(low // length, (high - 1) // length + 1))
-            ids = self._sample_ids(span.split, shard_cut)
+            ids = self._open_sample_ids(span.split, shard_cut)
             yield TokenRange(
                 artifact=str(handle.artifact),
-                file=npy_shards.token_key(span.split, shard_cut.index).rpartition("/")[2],
+                file=npy_shards.build_token_key(span.split, shard_cut.index).rpartition("/")[2],
                 start=low,
                 stop=high,
                 at={"samples": samples, "sample_ids": [int(i) for i in ids[samples[0] : samples[-1] + 1]]},
             )
 
-    def sample(self, partition: str, sample: int) -> Iterator[tuple[str, int, int]]:
-        """Yield `(shard of token bins, start, stop)`: token ranges that touch every document of a sample.
+    def find_sample_ranges(self, partition: str, sample: int) -> Iterator[tuple[str, int, int]]:
+        """Yield token ranges that together touch every document of a sample, as `(shard of token bins, start, stop)`.
 
         Raises NotFoundError for a shard or a sample that the release does not have.
         """
@@ -85,7 +88,7 @@ class NpyStreams:
         cuts = self._splits[split].cuts if split in self._splits else ()
         if not number.isdecimal() or int(number) >= len(cuts):
             shard_counts = {
-                partition_key(name, 0): len(layout.cuts) for name, layout in self._splits.items() if layout.cuts
+                format_partition_key(name, 0): len(layout.cuts) for name, layout in self._splits.items() if layout.cuts
             }
             raise NotFoundError(
                 f"trace: unknown npy shard {partition!r}. Available: "
@@ -97,11 +100,13 @@ class NpyStreams:
                 f"trace: sample {sample} is out of range: {partition} has "
                 f"{count_of(shard_cut.tokens // length, 'sample')} (counted from 0)"
             )
-        # raises an error unless the shard was cut from the traced token bins
-        self._handle(split, shard_cut)
+        # open the shard, which raises an error unless the shard was cut from the traced token bins
+        self._open_handle(split, shard_cut)
         begin = shard_cut.start + sample * length
-        # padding, after `cut.stop`, belongs to no document
-        for group, low, high in self._splits[split].order.groups_between(begin, min(begin + length, shard_cut.stop)):
+        # stop before the padding, which belongs to no document
+        for group, low, high in self._splits[split].order.find_groups_between(
+            begin, min(begin + length, shard_cut.stop)
+        ):
             yield from self._locate_stretches(group, low, high)
 
     def _locate_stretches(
@@ -115,7 +120,7 @@ class NpyStreams:
         last_document = int(np.searchsorted(documents.ends, high - 1, side="right"))
         for document in range(first_document, last_document + 1):
             begin = int(documents.first[document])
-            # one of the document's tokens is enough to find it
+            # yield only the document's first token, because one token is enough to find the document
             yield group[int(documents.source[document])].partition, begin, begin + 1
 
     def _find_position(self, span: DocumentSpan) -> int:
@@ -130,14 +135,14 @@ class NpyStreams:
         if documents is None:
             return tokens_before + span.shard_start
         candidates = (documents.first == span.shard_start) & (documents.source == names.index(span.shard))
-        # compare lengths, because an empty document begins at the same token as the next one
+        # also compare lengths, because an empty document begins at the same token as the next document
         document = next(
-            int(i) for i in np.flatnonzero(candidates) if _document_length(documents, int(i)) == span.tokens
+            int(i) for i in np.flatnonzero(candidates) if _measure_document(documents, int(i)) == span.tokens
         )
         return tokens_before + int(documents.ends[document]) - span.tokens
 
     def _order_documents(self, group: tuple[ReleaseSourceShard, ...]) -> GroupDocuments | None:
-        """Return the documents of a group in the order of the release; None if that is the source's order."""
+        """Return the documents of a group in the order of the release; None if the release has the source's order."""
         seed = self._release.release.shuffle_seed
         if seed is None:
             return None
@@ -149,26 +154,26 @@ class NpyStreams:
             self._ordered[group] = shuffle_documents(seed, group, folders)
         return self._ordered[group]
 
-    def _sample_ids(self, split: str, shard_cut: ShardCut) -> Numbers:
-        partition = partition_key(split, shard_cut.index)
+    def _open_sample_ids(self, split: str, shard_cut: ShardCut) -> Numbers:
+        partition = format_partition_key(split, shard_cut.index)
         if partition not in self._ids:
-            name = npy_shards.ids_key(split, shard_cut.index).rpartition("/")[2]
-            self._ids[partition] = self._handle(split, shard_cut).numbers(name, "uint64")
+            name = npy_shards.build_ids_key(split, shard_cut.index).rpartition("/")[2]
+            self._ids[partition] = self._open_handle(split, shard_cut).numbers(name, "uint64")
         return self._ids[partition]
 
-    def _handle(self, split: str, shard_cut: ShardCut) -> ArtifactHandle:
-        """Return a finished npy shard.
+    def _open_handle(self, split: str, shard_cut: ShardCut) -> ArtifactHandle:
+        """Return the handle of a finished npy shard.
 
-        Raises IntegrityError unless it was cut from the current token bins with the declared settings.
+        Raises IntegrityError unless the shard was cut from the current token bins with the declared settings.
         """
-        partition = partition_key(split, shard_cut.index)
+        partition = format_partition_key(split, shard_cut.index)
         if partition not in self._handles:
-            handle = ArtifactHandle.from_store(self._store, shard_artifact(self._release, partition))
+            handle = ArtifactHandle.from_store(self._store, get_shard_artifact(self._release, partition))
             facts = NpyShardFacts.from_receipt(handle.receipt)
-            # its facts about the tokenizer apply here, because the key contains the token bins with the same tokenizer
+            # use the tokenizer in the facts, because the key also covers the token bins, which have the same tokenizer
             meta = facts.model_dump(include=_META)
             layout = ReleaseLayout(splits=self._splits, separator_id=facts.separator_id, meta=meta)
-            if handle.receipt.key != shard_recipe(self._release, layout, partition).key:
+            if handle.receipt.key != build_shard_recipe(self._release, layout, partition).key:
                 raise IntegrityError(
                     f"trace: {handle.artifact} was cut from outdated token bins, or with different settings. Run "
                     f"`dataprep run {self._release.dataset}`"
@@ -177,39 +182,41 @@ class NpyStreams:
         return self._handles[partition]
 
 
-def _document_length(documents: GroupDocuments, position: int) -> int:
+def _measure_document(documents: GroupDocuments, position: int) -> int:
     return int(documents.ends[position]) - (int(documents.ends[position - 1]) if position else 0)
 
 
-def npy_places(release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
-    """Open the npy shards of a release to locate documents (`OpenPlaces`)."""
+def build_npy_locator(release: ReleaseDeclaration, store: ArtifactStore, shards: Mapping[str, Receipt]) -> Locate:
+    """Return the function that locates documents in the npy shards of a release (`OpenPlaces`)."""
     return NpyStreams(release, store, shards).locate
 
 
 class ReleaseTracer(StreamTracer):
-    """The tracer of a corpus, extended by samples of npy shards."""
+    """Tracer of a corpus that can also trace samples of npy shards."""
 
     streams: NpyStreams
 
     def locate_documents(self, query: TraceQuery) -> DocumentLocations:
         if query.npy_shard is None or query.sample is None:
             return super().locate_documents(query)
-        return list(self._npy_sample_documents(query.npy_shard, query.sample))
+        return list(self._find_sample_documents(query.npy_shard, query.sample))
 
-    def _npy_sample_documents(self, partition: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
-        for source, start, stop in self.streams.sample(partition, sample):
+    def _find_sample_documents(self, partition: str, sample: int) -> Iterator[tuple[IndexedShard, int]]:
+        for source, start, stop in self.streams.find_sample_ranges(partition, sample):
             yield from self.find_documents_between(self.index.shard(source), start, stop)
 
 
-def release_tracer(release: ReleaseDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> ReleaseTracer:
+def build_release_tracer(
+    release: ReleaseDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]
+) -> ReleaseTracer:
     """Return the tracer of a release.
 
     Args:
-        release: The dataset.
-        store: The store of its artifacts, with all its token bins.
-        specs: Its artifacts.
+        release: The declaration.
+        store: The store of the release's artifacts, in which all token bins are built.
+        specs: The specs of the release's artifacts.
     """
-    splits = corpus_splits(release, store)
+    splits = open_corpus_splits(release, store)
     tracer = ReleaseTracer(
         release,
         store,

@@ -1,14 +1,14 @@
 """The order of documents in a release, and the resulting stream of tokens.
 
-Without a seed, the stream is the source's own. With a seed, the source shards are sorted in a seeded order, and every
-`mix` of them form a group. The documents of a group are shuffled together. Memory holds only one group's document
-lengths, tokens are memory-mapped, and any range of the stream can be read without the preceding tokens.
+Without a seed, the stream has the order of the source. With a seed, the source shards are sorted in a seeded order and
+divided into groups of `mix` shards. The documents of a group are shuffled together. Memory must hold only one group's
+document lengths, tokens are memory-mapped, and any range of the stream can be read without the preceding tokens.
 
 All bytes are verified. When a process first reads a file of a group, it compares the file's digest with the receipt,
-through the same memory map. If a group's files fit in memory, they are read from disk once.
+through the same memory map. If a group's files fit into memory, they are read from disk only once.
 
-The order is a sort by hashes of seed, names and positions. NumPy's generators are not used, because their streams may
-change between versions. The same seed therefore gives the same bytes everywhere.
+Shards and documents are sorted by hashes of the seed, names and positions. NumPy's generators are not used, because
+their streams may change between versions. The same seed therefore produces the same bytes everywhere.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ BLOCK = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseSourceShard:
-    """A shard of token bins, as a release reads it. `content` and the records of both files come from its receipt."""
+    """A shard of token bins from which a release reads; all values are from the shard's receipt."""
 
     artifact: Artifact
     content: Content
@@ -47,7 +47,7 @@ class ReleaseSourceShard:
 
     @classmethod
     def from_receipt(cls, artifact: Artifact, receipt: Receipt) -> Self:
-        """Describe a shard from its receipt."""
+        """Return the shard that a receipt describes."""
         dtype, tokens = TokenBinsFacts.from_receipt(receipt).dtype, receipt.file(TOKENS)
         return cls(
             artifact=artifact,
@@ -60,15 +60,18 @@ class ReleaseSourceShard:
 
     @property
     def partition(self) -> str:
-        """Its partition key."""
+        """The shard's partition key."""
         return self.artifact.partition or ""
 
     def open_tokens(self, folder: Path) -> NDArray[Any]:
-        """Return its tokens, memory-mapped; raise IntegrityError if the bytes do not match its receipt."""
+        """Return the shard's tokens, memory-mapped. Raises IntegrityError if the bytes do not match the receipt."""
         return _open_verified_array(self.artifact, folder, self.tokens_file, self.dtype)
 
     def open_ends(self, folder: Path) -> NDArray[Any]:
-        """Return the ends of its documents, verified like `open_tokens`."""
+        """Return the ends of the shard's documents, memory-mapped.
+
+        Raises IntegrityError if the bytes do not match the receipt, and FormatError if the ends are invalid.
+        """
         ends = _open_verified_array(self.artifact, folder, self.ends_file, "uint64")
         document_ends.validate(folder / self.ends_file.path, self.tokens)
         return ends
@@ -80,18 +83,21 @@ def _open_verified_array(artifact: Artifact, folder: Path, record: FileRecord, d
         status = path.stat()
     except FileNotFoundError as error:
         raise IntegrityError(f"{artifact}/{record.path}: missing. Rebuild {artifact}") from error
-    # If the file is replaced or written to, the stamp changes.
+    # pass a stamp that changes if the file is replaced or written to, so that the cache verifies the file again
     return _map_file(artifact, path, record, dtype, (status.st_ino, status.st_size, status.st_ctime_ns))
 
 
-# Two files for each of a group's `mix` source shards. The cache must hold a group's token files, because otherwise
-# every npy shard would digest them again.
+# The size allows two files for each of the `mix` source shards in a group. The cache must hold a group's token files,
+# because otherwise every npy shard would digest them again.
 @lru_cache(maxsize=64)
 def _map_file(
     artifact: Artifact, path: Path, record: FileRecord, dtype: str, stamp: tuple[int, int, int]
 ) -> NDArray[Any]:
-    """Map a file and verify its digest. Cached, because consecutive shards are cut from the same files."""
-    # an empty file cannot be mapped
+    """Return the memory map of a file after verifying its digest.
+
+    The result is cached, because consecutive shards are cut from the same files.
+    """
+    # use an array for an empty file, which cannot be mapped
     content = np.memmap(path, np.uint8, mode="r") if stamp[1] else np.empty(0, np.uint8)
     digest = hashlib.sha256(content.data).hexdigest()
     if digest != record.sha256:
@@ -104,9 +110,10 @@ def _map_file(
 
 @dataclass(frozen=True, kw_only=True)
 class GroupDocuments:
-    """The documents of a group in the order of the release, as parallel arrays over documents.
+    """The documents of a group in the order of the release, as arrays with one element per document.
 
-    `source` is the number of the shard in the group, `first` the token offset in it, `ends` the cumulative token count.
+    `source` is the number of the document's shard in the group, `first` is the offset of its first token in the shard,
+    and `ends` is its end in the ordered stream of the group, in tokens.
     """
 
     source: NDArray[np.int32]
@@ -116,30 +123,31 @@ class GroupDocuments:
 
 @dataclass(frozen=True)
 class StreamOrder:
-    """The stream of one split: groups of source shards in order. `seed` is None for the order of the source."""
+    """The order of one split's stream: groups of source shards. `seed` is None for the order of the source."""
 
     groups: tuple[tuple[ReleaseSourceShard, ...], ...]
     seed: int | None
 
     @classmethod
     def from_shards(cls, shards: Sequence[ReleaseSourceShard], *, seed: int | None, mix: int) -> "StreamOrder":
-        """Return the order of `shards`, which are in manifest order.
+        """Return the order of the stream of `shards`, which are in manifest order.
 
-        With a `seed`, documents are shuffled within groups of `mix` shards; without one, the order is the source's.
+        With a `seed`, documents are shuffled within groups of `mix` shards. Otherwise, the stream has the order of the
+        source.
         """
         if seed is None:
             return cls(tuple((shard,) for shard in shards), None)
-        # Sort by hashes of names, then by name, so that shards added later do not reorder the others.
+        # sort by hashes of names, so that shards that are added later do not change the order of the other shards
         ordered = sorted(shards, key=lambda shard: (_hash_names(seed, "shard", shard.partition), shard.partition))
         return cls(tuple(tuple(ordered[i : i + mix]) for i in range(0, len(ordered), mix)), seed)
 
     @property
     def tokens(self) -> int:
-        """Length of the stream."""
+        """Length of the stream in tokens."""
         return sum(shard.tokens for group in self.groups for shard in group)
 
-    def groups_between(self, start: int, stop: int) -> list[tuple[tuple[ReleaseSourceShard, ...], int, int]]:
-        """Return the groups that contain tokens `[start, stop)`, each with the range `[from, to)` of its own tokens."""
+    def find_groups_between(self, start: int, stop: int) -> list[tuple[tuple[ReleaseSourceShard, ...], int, int]]:
+        """Return the groups that contain tokens `[start, stop)`, each with the start and end of its own range."""
         stretches = []
         sizes = [sum(shard.tokens for shard in group) for group in self.groups]
         for group, size, begin in zip(self.groups, sizes, accumulate(sizes, initial=0), strict=False):
@@ -149,8 +157,8 @@ class StreamOrder:
         return stretches
 
     def read(self, store: ArtifactStore, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        """Yield tokens `[start, stop)` of the stream, in blocks of about `BLOCK` and with the dtype of the bins."""
-        for group, low, high in self.groups_between(start, stop):
+        """Yield tokens `[start, stop)` of the stream, in blocks of about `BLOCK` tokens with the token bins' dtype."""
+        for group, low, high in self.find_groups_between(start, stop):
             folders = [store.local(shard.artifact, [TOKENS, ENDS]) for shard in group]
             tokens = [shard.open_tokens(folder) for shard, folder in zip(group, folders, strict=True)]
             if self.seed is None:
@@ -161,14 +169,14 @@ class StreamOrder:
 
 def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int, high: int) -> Iterator[NDArray[Any]]:
     """Yield the tokens `[low, high)` of a group in the order of its documents."""
-    # from the document with token `low` to the document with token `high - 1`
+    # the range begins in the document with token `low`, and ends in the document with token `high - 1`
     begin = int(np.searchsorted(documents.ends, low, side="right"))
     end = int(np.searchsorted(documents.ends, high, side="left")) + 1
     position = int(documents.ends[begin - 1]) if begin else 0
     pieces: list[NDArray[Any]] = []
     size = 0
-    # Convert only a part to lists at a time, because lists of the whole group would take many times the arrays'
-    # memory.
+    # convert only a part of the arrays to lists at a time, because lists of the whole group would need many times the
+    # memory of the arrays
     for step in range(begin, end, 1 << 16):
         part = slice(step, min(step + (1 << 16), end))
         rows = zip(
@@ -176,7 +184,7 @@ def _gather(tokens: Sequence[NDArray[Any]], documents: GroupDocuments, low: int,
         )
         for source, first_token, stop in rows:
             skip, until = max(low - position, 0), min(stop, high) - position
-            # Split a document longer than a block into several pieces.
+            # divide a document that is longer than a block into several pieces
             for offset in range(skip, until, BLOCK):
                 piece = tokens[source][first_token + offset : first_token + min(offset + BLOCK, until)]
                 pieces.append(piece)
@@ -194,7 +202,7 @@ def shuffle_documents(seed: int, group: tuple[ReleaseSourceShard, ...], folders:
     """Return the documents of a `group` in the order of `seed`, read from the `folders` of its shards.
 
     The last result is cached, because the next shard often begins in the same group. Raises IntegrityError for files
-    that do not match their receipts, FormatError for tokens without documents.
+    that do not match their receipts, and FormatError for tokens that belong to no document.
     """
     lengths, firsts, sources = [], [], []
     for number, (shard, folder) in enumerate(zip(group, folders, strict=True)):
@@ -205,8 +213,8 @@ def shuffle_documents(seed: int, group: tuple[ReleaseSourceShard, ...], folders:
         sources.append(np.full(len(ends), number, np.int32))
     length, first_tokens, source = np.concatenate(lengths), np.concatenate(firsts), np.concatenate(sources)
     base = _hash_names(seed, "documents", [shard.partition for shard in group])
-    # splitmix64 gives no number twice, so the order does not depend on NumPy's sorting algorithm
-    order = np.argsort(_splitmix(base, len(length)), kind="stable")
+    # splitmix64 never returns a number twice, so the order does not depend on NumPy's sorting algorithm
+    order = np.argsort(_generate_splitmix(base, len(length)), kind="stable")
     if not len(length) and any(shard.tokens for shard in group):
         raise FormatError(f"{group[0].artifact}: has tokens that belong to no document. Rebuild token_bins")
     return GroupDocuments(source=source[order], first=first_tokens[order], ends=np.cumsum(length[order]))
@@ -217,9 +225,9 @@ def _hash_names(seed: int, label: str, names: object) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
-def _splitmix(base: int, count: int) -> NDArray[np.uint64]:
+def _generate_splitmix(base: int, count: int) -> NDArray[np.uint64]:
     """Return `count` numbers of the splitmix64 sequence from `base` (Steele, Lea and Flood, 2014), vectorized."""
-    # the sequence is defined with the wrap-around of uint64
+    # do not prevent the overflow of uint64, which is part of the definition of the sequence
     z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(base)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

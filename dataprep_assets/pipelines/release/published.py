@@ -1,9 +1,10 @@
-"""A release at its public location: the current files, the upload, and the code that opens it on a trainer.
+"""A release at its public location: its existing files, its upload, and the code that opens it on a trainer.
 
-The manifest defines the release: readers find no shards before it is written. An earlier manifest is deleted before a
-file that it lists is replaced, so that readers never combine two releases.
+The manifest defines the release, so readers find no shards before the manifest is written. An earlier manifest is
+deleted before any file that it lists is replaced, so that readers never combine two releases.
 
-Entry points: `compare_with_release`, `send_release`, `published_release`, `consumer_environment`, `consumer_code`.
+Entry points: `compare_with_release`, `send_release`, `load_published_release`, `list_consumer_environment`,
+`format_consumer_code`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,8 +32,11 @@ CONSUMER_VARIABLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """The files of a release in a store. `different` maps a key to a sentence; `extra` are shards not in the
-    release."""
+    """The result of comparing a store with a release.
+
+    `different` maps the key of a file to a sentence about the difference. `extra` are the keys of shards that are not
+    in the release.
+    """
 
     same: tuple[ReleaseFile, ...]
     missing: tuple[ReleaseFile, ...]
@@ -40,37 +44,39 @@ class Inventory:
     extra: tuple[str, ...] = ()
 
     @property
-    def complete(self) -> bool:
-        """Whether every file is present and correct."""
+    def is_complete(self) -> bool:
+        """Whether every file of the release exists and has the right content."""
         return not self.missing and not self.different
 
 
 def compare_with_release(place: ReleaseLocation, release: Release) -> Inventory:
-    """Compare a store with a release, without changing anything; also used for dry runs.
+    """Return the differences between a store and a release. The store is not changed.
 
-    Digests recorded by our uploads are used; objects without one are read.
+    An object is read only if no digest was recorded at its upload.
     """
     objects = {info.key.removeprefix(place.base): info for info in place.store.list(place.base)}
-    same_files, missing, different = [], [], {}
+    same_files, missing_files, differences = [], [], {}
     for file in release.files:
         info = objects.get(file.key)
         if info is None:
-            missing.append(file)
+            missing_files.append(file)
         elif reason := _find_difference(place, file, info):
-            different[file.key] = reason
+            differences[file.key] = reason
         else:
             same_files.append(file)
     listed_keys = {file.key for file in release.files}
-    extra = tuple(sorted(key for key in objects if key not in listed_keys and npy_shards.parse_key(key) is not None))
-    return Inventory(same=tuple(same_files), missing=tuple(missing), different=different, extra=extra)
+    extra_keys = tuple(
+        sorted(key for key in objects if key not in listed_keys and npy_shards.parse_key(key) is not None)
+    )
+    return Inventory(same=tuple(same_files), missing=tuple(missing_files), different=differences, extra=extra_keys)
 
 
 def _find_difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo) -> str:
-    """Return why an object differs from the file; "" if it does not."""
+    """Return a sentence about the difference between an object and its file; an empty string if they are equal."""
     if info.bytes != file.bytes:
         return f"{place}/{file.key}: has {count_of(info.bytes, 'byte')}, but the release lists {file.bytes}"
     key = place.key(file.key)
-    # A listing lacks metadata, so request the object itself.
+    # request the object's metadata, because listings do not include them
     digest = info.sha256
     if digest is None and (head := place.store.head(key)) is not None:
         digest = head.sha256
@@ -81,8 +87,8 @@ def _find_difference(place: ReleaseLocation, file: ReleaseFile, info: ObjectInfo
     )
 
 
-def releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
-    """Yield the locations at or below this one with a release's manifest, except copies in artifacts and caches."""
+def find_releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
+    """Yield the locations at or below `place` that have a release's manifest, except copies in artifacts and caches."""
     keys = {info.key for info in place.store.list(place.base) if info.key.rpartition("/")[2] in (MANIFEST, NAME)}
     for key in sorted(keys):
         base = key.removesuffix(MANIFEST)
@@ -90,10 +96,11 @@ def releases_below(place: ReleaseLocation) -> Iterator[ReleaseLocation]:
             yield ReleaseLocation(place.store, base)
 
 
-def release_defects(place: ReleaseLocation, release: Release, verification: Verification) -> Iterator[str]:
-    """Yield the defects of a release's files at a location, one sentence each.
+def find_release_defects(place: ReleaseLocation, release: Release, verification: Verification) -> Iterator[str]:
+    """Yield a sentence for each defect of a release's files at a location.
 
-    `size` compares sizes and the digests recorded by our uploads; `full` reads every byte.
+    With the verification `size`, only the sizes and the digests recorded at the uploads are compared. With `full`, all
+    files are read.
     """
     for file in release.files:
         info = place.store.head(place.key(file.key))
@@ -121,24 +128,24 @@ def send_release(
     progress: Progress | None = None,
     expect: Callable[[int], None] | None = None,
 ) -> tuple[bool, tuple[str, ...]]:
-    """Upload the files of a release to a location, then its manifest. Files that are already there are skipped.
+    """Upload the files of a release to a location, then its manifest. Files that the location already has are skipped.
 
     Args:
-        place: The location where trainers download the release.
-        release: Its manifest.
+        place: The location from which trainers download the release.
+        release: The release's manifest.
         find: Returns the local path of a file.
-        progress: Called with the number of bytes uploaded, from several threads.
-        expect: Called with the number of bytes to upload, before the first.
+        progress: Called from several threads with the number of bytes that were uploaded.
+        expect: Called once before the uploads with the number of bytes to upload.
 
     Returns:
         Whether anything was uploaded, and the keys of shards at the location that the release does not list.
 
     Raises:
-        IntegrityError: The location has another dataset's release, a local file does not match the manifest, or the
-            location does not have the uploaded bytes.
+        IntegrityError: The location has the release of a different dataset, a local file does not match the manifest,
+            or the location does not have the uploaded bytes.
     """
-    published = published_release(place)
-    # check this before any change, because trainers may be reading another dataset's release
+    published = load_published_release(place)
+    # refuse the release of a different dataset before any change, because trainers may be reading it
     require_own(place, published, release.dataset)
     old_inventory = compare_with_release(place, release)
     missing_files = [
@@ -147,14 +154,15 @@ def send_release(
     if expect is not None:
         expect(sum(file.bytes for file in missing_files))
     if missing_files and published is not None:
-        # From here on, readers find no release instead of files of two releases. After a kill, the next run resumes.
+        # delete the manifest, so that readers find no release instead of files of two releases; if this run is killed,
+        # the next run resumes
         place.store.delete(place.key(MANIFEST))
     for file in missing_files:
         place.store.upload(find(file), place.key(file.key), sha256=file.sha256, progress=progress)
     if missing_files:
-        # Check again before writing the manifest, because a store may lose or alter uploaded files.
+        # compare again before writing the manifest, because a store may lose or alter uploaded files
         new_inventory = compare_with_release(place, release)
-        if not new_inventory.complete:
+        if not new_inventory.is_complete:
             defects = [
                 *new_inventory.different.values(),
                 *(f"{place}/{file.key}: missing" for file in new_inventory.missing),
@@ -174,7 +182,7 @@ def send_release(
 
 
 def require_own(place: ReleaseLocation, published: Release | None, dataset: str) -> None:
-    """Raise IntegrityError if the location has another dataset's release, which trainers may be reading."""
+    """Raise IntegrityError if the location has the release of a different dataset, which trainers may be reading."""
     if published is not None and published.dataset != dataset:
         raise IntegrityError(
             f"{place}: contains the release of {published.dataset!r}, which trainers may read. Publish {dataset!r} "
@@ -182,7 +190,7 @@ def require_own(place: ReleaseLocation, published: Release | None, dataset: str)
         )
 
 
-def published_release(place: ReleaseLocation) -> Release | None:
+def load_published_release(place: ReleaseLocation) -> Release | None:
     """Return the manifest at the location; None if it is missing or damaged."""
     try:
         return read_release(place)
@@ -190,16 +198,16 @@ def published_release(place: ReleaseLocation) -> Release | None:
         return None
 
 
-def consumer_environment(place: connect.StoreAddress) -> list[str]:
+def list_consumer_environment(place: connect.StoreAddress) -> list[str]:
     """Return the lines for a trainer's environment, without secrets (docs/formats/npy-shards.md#consumer-environment).
 
-    Empty for a folder, and for GCS, whose default credentials are enough.
+    The list is empty for a folder, and for GCS, where the default credentials are enough.
     """
     return [line for line in connect.list_consumer_lines(place) if line.partition("=")[0] in CONSUMER_VARIABLES]
 
 
-def consumer_code(place: ReleaseLocation) -> str:
-    """Return a line of Python, to paste on a training machine, that opens the release."""
+def format_consumer_code(place: ReleaseLocation) -> str:
+    """Return a line of Python that opens the release on a training machine."""
     return (
         "from dataprep_assets.serving import ShardWindow; "
         f'window = ShardWindow("{place}", "shard_cache", steps_per_shard=100); shard = window.swap(0)'

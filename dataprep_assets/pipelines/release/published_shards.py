@@ -1,6 +1,6 @@
 """Published shards (`<dataset>/published_shards`): the release at its public location, with the manifest written last.
 
-The artifact itself has a copy of the manifest, and its receipt contains the location.
+The artifact contains only a copy of the manifest, and its receipt has the location.
 """
 
 import os
@@ -26,14 +26,19 @@ from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.layout import ReleaseLayout, partition_key, release_layout
-from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, release_settings, shard_artifact, shard_recipe
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, compute_release_layout, format_partition_key
+from dataprep_assets.pipelines.release.npy_shard import (
+    NPY_SHARDS,
+    build_shard_recipe,
+    collect_release_settings,
+    get_shard_artifact,
+)
 from dataprep_assets.pipelines.release.published import (
     Inventory,
     compare_with_release,
-    consumer_code,
-    consumer_environment,
-    published_release,
+    format_consumer_code,
+    list_consumer_environment,
+    load_published_release,
     require_own,
     send_release,
 )
@@ -58,8 +63,8 @@ _PUBLISH = "Rebuild published_shards: only differing files are uploaded"
 class PublishedShardsFacts(Facts):
     """Facts of a publication.
 
-    `digest` is the manifest's, `shards` counts the shards of each split, and `orphans` are keys of shards in the store
-    that the release does not list.
+    `digest` is the manifest's digest, `shards` is the number of shards of each split, and `orphans` are the keys of
+    shards at the location that the release does not list.
     """
 
     place: str
@@ -74,13 +79,13 @@ class PublishedShardsFacts(Facts):
     orphans: tuple[str, ...]
 
 
-def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: ArtifactSpec) -> ArtifactSpec:
+def build_published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of a release's publication.
 
     Args:
-        release: The dataset.
+        release: The declaration.
         target: The public location: a folder or a URL.
-        shards: The npy shards.
+        shards: The spec of the npy shards.
     """
     return ArtifactSpec(
         declaration=release,
@@ -100,27 +105,30 @@ def published_shards_spec(release: ReleaseDeclaration, target: str, *, shards: A
     )
 
 
-def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Release:
+def build_release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: ReleaseLayout) -> Release:
     """Return the manifest of the shards of `layout` in `store`, with the options of `release`.
 
-    Raises MissingArtifactError with the shards that are missing or out of date.
+    Raises MissingArtifactError, which names the shards that are missing or out of date.
     """
     shards: dict[str, list[ReleaseShard]] = {}
     stale_shards = []
     for name, split in layout.splits.items():
         for shard_cut in split.cuts:
-            partition = partition_key(name, shard_cut.index)
-            receipt = store.receipt(shard_artifact(release, partition))
-            if receipt is None or receipt.key != shard_recipe(release, layout, partition).key:
+            partition = format_partition_key(name, shard_cut.index)
+            receipt = store.receipt(get_shard_artifact(release, partition))
+            if receipt is None or receipt.key != build_shard_recipe(release, layout, partition).key:
                 stale_shards.append(partition)
                 continue
-            token_key, ids_key = npy_shards.token_key(name, shard_cut.index), npy_shards.ids_key(name, shard_cut.index)
+            token_key, ids_key = (
+                npy_shards.build_token_key(name, shard_cut.index),
+                npy_shards.build_ids_key(name, shard_cut.index),
+            )
             shards.setdefault(name, []).append(
                 ReleaseShard(
                     index=shard_cut.index,
                     tokens=shard_cut.tokens,
-                    token_file=_release_file(receipt, token_key),
-                    ids_file=_release_file(receipt, ids_key),
+                    token_file=_build_release_file(receipt, token_key),
+                    ids_file=_build_release_file(receipt, ids_key),
                 )
             )
     if stale_shards:
@@ -147,7 +155,7 @@ def release_manifest(release: ReleaseDeclaration, store: ArtifactStore, layout: 
     )
 
 
-def _release_file(receipt: Receipt, key: str) -> ReleaseFile:
+def _build_release_file(receipt: Receipt, key: str) -> ReleaseFile:
     record = receipt.file(Path(key).name)
     return ReleaseFile(key=key, bytes=record.bytes, sha256=record.sha256)
 
@@ -160,23 +168,25 @@ def publish_release(
     progress: Progress | None = None,
     expect: Callable[[int], None] | None = None,
 ) -> tuple[Receipt, bool]:
-    """Publish a release: its verified shards, then its manifest; then commit a copy of the manifest with a receipt.
+    """Publish the shards of a release, then its manifest; then commit a copy of the manifest with a receipt.
+
+    Files that the location already has with the right digest are not uploaded again, so a killed publication can
+    resume.
 
     Args:
-        release: The dataset.
-        store: The store of its npy shards.
-        layout: Its layout.
-        place: The location where trainers download it.
-        progress: Called with the number of bytes uploaded, from several threads.
-        expect: Called with the number of bytes to upload, before the first.
+        release: The declaration.
+        store: The store of the release's npy shards.
+        layout: The layout of the release.
+        place: The location from which trainers download the release.
+        progress: Called from several threads with the number of bytes that were uploaded.
+        expect: Called once before the uploads with the number of bytes to upload.
 
     Returns:
-        The receipt, and whether the location already had the whole release. Files with the right digest are not
-        uploaded again, so a killed publication resumes.
+        The receipt, and whether the location already had the whole release.
     """
-    manifest = release_manifest(release, store, layout)
+    manifest = build_release_manifest(release, store, layout)
     partitions = {
-        file.key: partition_key(prefix, shard.index)
+        file.key: format_partition_key(prefix, shard.index)
         for prefix, shards in manifest.shards.items()
         for shard in shards
         for file in shard.files
@@ -184,24 +194,27 @@ def publish_release(
 
     def find_path(file: ReleaseFile) -> Path:
         name = Path(file.key).name
-        return store.local(shard_artifact(release, partitions[file.key]), [name]) / name
+        return store.local(get_shard_artifact(release, partitions[file.key]), [name]) / name
 
-    # Upload before recording the release. After a kill in between, the next run uploads nothing and records it.
-    changed, extra = send_release(place, manifest, find_path, progress, expect)
+    # Upload before committing the receipt. If the run is killed in between, the next run uploads nothing and commits
+    # the receipt.
+    is_changed, extra_keys = send_release(place, manifest, find_path, progress, expect)
 
     def write(staged: Path) -> WrittenFiles:
         (staged / MANIFEST).write_bytes(manifest.to_bytes())
         return WrittenFiles(
             inputs={"release": manifest.digest},
-            facts=PublishedShardsFacts(**_build_claims(manifest, place), orphans=tuple(extra)),
+            facts=PublishedShardsFacts(**_build_claims(manifest, place), orphans=tuple(extra_keys)),
         )
 
-    receipt, current = ensure_built(_build_recipe(release, store, manifest, place, extra), store, write, release.verify)
-    return receipt, current and not changed
+    receipt, is_current = ensure_built(
+        _build_recipe(release, store, manifest, place, extra_keys), store, write, release.verify
+    )
+    return receipt, is_current and not is_changed
 
 
 def _build_claims(release: Release, place: ReleaseLocation) -> dict[str, Any]:
-    """Return the facts of a publication, except the shards that others have put there."""
+    """Return the facts of a publication, except `orphans`."""
     return {
         "place": str(place),
         "digest": release.digest,
@@ -218,15 +231,17 @@ def _build_claims(release: Release, place: ReleaseLocation) -> dict[str, Any]:
 def _build_recipe(
     release: ReleaseDeclaration, store: ArtifactStore, manifest: Release, place: ReleaseLocation, orphans: Sequence[str]
 ) -> Recipe:
-    """Return the recipe of a publication. The location is a source, as a digest, because recipes contain no paths."""
-    partitions = [partition_key(prefix, shard.index) for prefix, shards in manifest.shards.items() for shard in shards]
-    receipts = store.receipts([shard_artifact(release, partition) for partition in partitions])
+    """Return the recipe of a publication. It has only a digest of the location, because recipes contain no paths."""
+    partitions = [
+        format_partition_key(prefix, shard.index) for prefix, shards in manifest.shards.items() for shard in shards
+    ]
+    receipts = store.receipts([get_shard_artifact(release, partition) for partition in partitions])
     return Recipe(
         artifact=release.artifact(PUBLISHED_SHARDS),
-        # the key contains the orphans, because the receipt lists them
+        # the key covers the orphans, because the receipt lists them
         key=digest_value([PUBLISHED_SHARDS, VERSION, manifest.digest, str(place), list(orphans)]),
         version=VERSION,
-        settings={"release": release_settings(release)},
+        settings={"release": collect_release_settings(release)},
         sources={
             "release.publish": digest_value(str(place)),
             **({"other shards at the place": digest_value(list(orphans))} if orphans else {}),
@@ -238,12 +253,12 @@ def _build_recipe(
 def _build_recipes(
     release: ReleaseDeclaration, target: str, store: ArtifactStore, _: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    """Yield the current recipe of the publication; raise IntegrityError if its location lacks a part of it.
+    """Yield the current recipe of the publication. Raises IntegrityError if its location does not have all files.
 
-    Other shards at the location are assumed to be the receipt's orphans, because they do not affect trainers.
+    The location is not searched for orphans, which do not affect trainers; the receipt's orphans are used.
     """
     location = locate_release(target)
-    manifest = release_manifest(release, store, release_layout(release, store))
+    manifest = build_release_manifest(release, store, compute_release_layout(release, store))
     receipt = store.intact_receipt(release.artifact(PUBLISHED_SHARDS), release.verify)
     recipe = _build_recipe(
         release,
@@ -252,14 +267,14 @@ def _build_recipes(
         location,
         PublishedShardsFacts.from_receipt(receipt).orphans if receipt is not None else (),
     )
-    # Check the location only if the publication would otherwise be up to date.
-    if receipt is not None and recipe.difference(receipt) is None:
+    # compare the location only if the publication is otherwise up to date, because the comparison takes requests
+    if receipt is not None and recipe.find_change(receipt) is None:
         _require_published_shards(location, manifest)
     yield recipe
 
 
 def _require_published_shards(place: ReleaseLocation, manifest: Release) -> None:
-    remote = published_release(place)
+    remote = load_published_release(place)
     if remote is None:
         raise IntegrityError(f"{place}/{MANIFEST}: missing or damaged. Publish the release again")
     require_own(place, remote, manifest.dataset)
@@ -269,7 +284,7 @@ def _require_published_shards(place: ReleaseLocation, manifest: Release) -> None
             "the release again"
         )
     comparison = compare_with_release(place, manifest)
-    if not comparison.complete:
+    if not comparison.is_complete:
         defects = [*comparison.different.values(), *(f"{place}/{file.key}: missing" for file in comparison.missing)]
         raise IntegrityError(
             f"{defects[0]} ({count_of(len(defects), 'file')}). Publish the release again: only these are uploaded"
@@ -277,7 +292,7 @@ def _require_published_shards(place: ReleaseLocation, manifest: Release) -> None
 
 
 def _build_publication(release: ReleaseDeclaration, target: str, request: BuildRequest) -> list[Outcome]:
-    # uploads report from several threads
+    # use a lock, because uploads report from several threads
     progress, lock = request.progress, threading.Lock()
 
     def count_sent(count: int) -> None:
@@ -285,7 +300,7 @@ def _build_publication(release: ReleaseDeclaration, target: str, request: BuildR
             progress.add({"source_bytes": count})
             progress.show()
 
-    layout = release_layout(release, request.store)
+    layout = compute_release_layout(release, request.store)
     outcome = publish_release(
         release, request.store, layout, locate_release(target), count_sent, lambda size: progress.expect(size, 1)
     )
@@ -299,32 +314,32 @@ def _build_metadata(target: str, _: ArtifactStore, receipt: Receipt) -> Mapping[
         "release_digest": facts.digest,
         "published_files": facts.files,
         "published_bytes": facts.bytes,
-        "how_to_train": Markdown(f"```python\n{consumer_code(location)}\n```"),
+        "how_to_train": Markdown(f"```python\n{format_consumer_code(location)}\n```"),
     }
-    if lines := consumer_environment(parse_place(target, os.environ)):
+    if lines := list_consumer_environment(parse_place(target, os.environ)):
         metadata["consumer_environment"] = Markdown("```\n" + "\n".join(lines) + "\n```")
     return metadata
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedPublication:
-    """A published release, opened for checks.
+    """A published release that is opened for checks.
 
     Attributes:
         place: The public location.
         release: The manifest of the current shards.
-        kept: The local copy of the published manifest.
-        receipt: The receipt of the publication; None if it was published elsewhere.
+        manifest_copy: Path of the local copy of the published manifest.
+        receipt: The receipt of the publication; None if the release was published elsewhere.
     """
 
     place: ReleaseLocation
     release: Release
-    kept: Path = Path()
+    manifest_copy: Path = Path()
     receipt: Receipt | None = None
 
     @cached_property
-    def compare_with_release(self) -> Inventory:
-        """The files at the location, compared with the release."""
+    def comparison(self) -> Inventory:
+        """Result of comparing the location with the release."""
         return compare_with_release(self.place, self.release)
 
 
@@ -334,14 +349,14 @@ def _open_publication(
     artifact = release.artifact(PUBLISHED_SHARDS)
     return OpenedPublication(
         place=locate_release(target),
-        release=release_manifest(release, store, release_layout(release, store)),
-        kept=store.local(artifact) / MANIFEST,
+        release=build_release_manifest(release, store, compute_release_layout(release, store)),
+        manifest_copy=store.local(artifact) / MANIFEST,
         receipt=store.require(artifact),
     )
 
 
 def manifest_published(publication: OpenedPublication) -> Finding:
-    """Check that the published manifest, the local copy and its receipt describe the shards built here."""
+    """Check that the published manifest, its local copy and the receipt describe the current shards."""
     location, release = publication.place, publication.release
     remote = read_release(location)
     defects = list(_find_false_claims(publication))
@@ -360,12 +375,12 @@ def manifest_published(publication: OpenedPublication) -> Finding:
 
 
 def _find_false_claims(publication: OpenedPublication) -> Iterator[str]:
-    """Yield the claims of a publication's local copy and receipt that the release contradicts."""
+    """Yield a sentence for each claim of the local copy or the receipt that contradicts the release."""
     release, receipt = publication.release, publication.receipt
     if receipt is None:
         return
-    if publication.kept.read_bytes() != release.to_bytes():
-        yield f"{publication.kept}: does not describe the current shards"
+    if publication.manifest_copy.read_bytes() != release.to_bytes():
+        yield f"{publication.manifest_copy}: does not describe the current shards"
     claims = _build_claims(release, publication.place)
     for name, value in claims.items():
         if receipt.facts.get(name) != value:
@@ -378,8 +393,11 @@ def _find_false_claims(publication: OpenedPublication) -> Iterator[str]:
 
 
 def remote_matches_local(publication: OpenedPublication) -> Finding:
-    """Check that every file is in the store with its size and SHA-256, as recorded at the upload, or by reading it."""
-    location, comparison = publication.place, publication.compare_with_release
+    """Check that the location has every file, with the right size and SHA-256.
+
+    Files whose digest was not recorded at the upload are read.
+    """
+    location, comparison = publication.place, publication.comparison
     missing = [f"{location}/{file.key}: missing" for file in comparison.missing]
     size = sum(file.bytes for file in publication.release.files)
     return build_verdict(
@@ -391,25 +409,28 @@ def remote_matches_local(publication: OpenedPublication) -> Finding:
 
 
 def no_orphans(publication: OpenedPublication) -> Finding:
-    """Check that the store has no shards outside the release; a warning, because they only cost money and confuse."""
-    location, extra = publication.place, publication.compare_with_release.extra
+    """Check that the location has no shards that are not in the release.
+
+    The check only warns, because these shards use storage but do not affect trainers.
+    """
+    location, extra_keys = publication.place, publication.comparison.extra
     return build_verdict(
         [
-            f"{location}: has {count_of(len(extra), 'object')} of shards that the release does not list: "
-            f"{join_first(extra)}"
+            f"{location}: has {count_of(len(extra_keys), 'object')} of shards that the release does not list: "
+            f"{join_first(extra_keys)}"
         ]
-        if extra
+        if extra_keys
         else [],
         "The folder has only the release's shards.",
         "Delete these shards when no trainer reads them anymore",
-        facts={"orphans": len(extra)},
-        table=[{"key": key} for key in extra[:20]],
+        facts={"orphans": len(extra_keys)},
+        table=[{"key": key} for key in extra_keys[:20]],
         warning=True,
     )
 
 
 def remote_readable(publication: OpenedPublication) -> Finding:
-    """Read as a remote trainer would: the header of every shard, its first and last sample, and their ids."""
+    """Check that the header, the first and last sample, and their ids can be read from every published shard."""
     location, release = publication.place, publication.release
     defects = [
         defect
@@ -427,19 +448,19 @@ def remote_readable(publication: OpenedPublication) -> Finding:
 
 
 def find_read_defects(place: ReleaseLocation, release: Release, shard: ReleaseShard) -> Iterator[str]:
-    """Yield the defects of a shard at a location that a trainer would find in its header, first and last sample."""
+    """Yield a sentence for each defect in the header, the first or last sample of a shard, or in their ids."""
     location = f"{place}/{shard.token_file.key}"
     header = npy_shards.parse_header(_read_range(place, shard.token_file.key, 0, npy_shards.HEADER_BYTES), location)
     if (header.dtype, header.tokens) != (release.dtype, shard.tokens):
         yield f"{location}: {header.tokens} {header.dtype} tokens, but the release lists {shard.tokens} {release.dtype}"
         return
     dtype, length = token_dtype(release.dtype), release.sequence_length
-    # a set, because the first sample of a shard may also be its last
+    # use a set, because the first sample of a shard may also be its last
     for k in sorted({0, shard.tokens // length - 1}):
         start = npy_shards.HEADER_BYTES + k * length * dtype.itemsize
         data = _read_range(place, shard.token_file.key, start, start + length * dtype.itemsize)
         id_bytes = _read_range(place, shard.ids_file.key, k * sample_ids.ID_BYTES, (k + 1) * sample_ids.ID_BYTES)
-        if sample_ids.sample_id(np.frombuffer(data, dtype)) != int.from_bytes(id_bytes, "little"):
+        if sample_ids.compute_sample_id(np.frombuffer(data, dtype)) != int.from_bytes(id_bytes, "little"):
             yield f"{place}/{shard.ids_file.key}: the id of sample {k} does not match its tokens"
 
 

@@ -12,13 +12,13 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.formats.document_index import ENDS
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, megatron_spec
+from dataprep_assets.pipelines.schedule.megatron_indices import MegatronFacts, build_megatron_spec
 from dataprep_assets.pipelines.schedule.megatron_sources import MEGATRON_INDICES
 from dataprep_assets.pipelines.schedule.pending_changes import describe_pending_changes, find_pending_changes
-from dataprep_assets.pipelines.schedule.schedule_artifact import load_current_schedule, schedule_spec
+from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule_spec, load_current_schedule
 from dataprep_assets.serving.sampler.changes import describe_revisions
-from dataprep_assets.serving.sampler.simulation import simulation_lines
-from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder
+from dataprep_assets.serving.sampler.simulation import format_simulation
+from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, get_documents_folder
 
 
 class ScheduleDataset(Dataset):
@@ -31,13 +31,13 @@ class ScheduleDataset(Dataset):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        schedule, options = schedule_spec(self.declaration), self.declaration.megatron
-        return [schedule] if options is None else [schedule, megatron_spec(self.declaration, options, schedule)]
+        schedule, options = build_schedule_spec(self.declaration), self.declaration.megatron
+        return [schedule] if options is None else [schedule, build_megatron_spec(self.declaration, options, schedule)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(SCHEDULE_ARTIFACT)
 
-    def standing_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_state(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:
             return []
         return describe_pending_changes(self.declaration, store, load_current_schedule(self.declaration, store))
@@ -46,7 +46,7 @@ class ScheduleDataset(Dataset):
         if store.receipt(self.product(store)) is not None:
             yield from find_pending_changes(self.declaration, store, load_current_schedule(self.declaration, store))
 
-    def last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
+    def read_last_counts(self, store: ArtifactStore) -> DatasetCounts | None:
         if (receipt := store.receipt(self.product(store))) is None:
             return None
         sizes = {record.path: record.bytes for record in receipt.files}
@@ -56,8 +56,9 @@ class ScheduleDataset(Dataset):
             splits=[
                 SplitCounts(
                     split=source.name,
-                    # the file has one uint64 (8 bytes) per document, so its size gives the number of documents
-                    documents=sum(sizes[f"{documents_folder(shard.content)}/{ENDS}"] for shard in source.shards) // 8,
+                    # derived from the file's size, because the file has one uint64 (8 bytes) per document
+                    documents=sum(sizes[f"{get_documents_folder(shard.content)}/{ENDS}"] for shard in source.shards)
+                    // 8,
                     tokens=sum(shard.tokens for shard in source.shards),
                 )
                 for source in sources
@@ -69,9 +70,9 @@ class ScheduleDataset(Dataset):
         if store.receipt(self.product(store)) is None:
             return [f"{name}: no schedule yet"]
         data = TrainingData(store, name)
-        return [*describe_revisions(data.schedule), *simulation_lines(data.sampler), *self.standing_lines(store)]
+        return [*describe_revisions(data.schedule), *format_simulation(data.sampler), *self.describe_state(store)]
 
-    def trainer_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_trainers(self, store: ArtifactStore) -> list[str]:
         if store.receipt(self.product(store)) is None:
             return []
         lines = [f"data = TrainingData({store.address!r}, {self.declaration.dataset!r})"]

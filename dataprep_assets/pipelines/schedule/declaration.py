@@ -46,7 +46,7 @@ class ScheduleSource(DeclarationModel):
     )
 
     @property
-    def called(self) -> str:
+    def schedule_name(self) -> str:
         """Name of the source in the schedule."""
         return self.name or self.dataset
 
@@ -57,7 +57,7 @@ class MegatronIndices(DeclarationModel):
     random_seed: int = Field(
         1234, ge=0, description="Value of Megatron-LM's `--seed`, which is part of the file names."
     )
-    # a mapping, because it keeps the order of its keys, which also decides the files' names
+    # a mapping, because the order of its keys, which it keeps, also determines the files' names
     tokenizer: Mapping[str, str | tuple[str, ...]] = Field(
         description=(
             "`unique_identifiers` of the trainer's tokenizer, which are part of the file names. Copy them from "
@@ -112,18 +112,18 @@ class ScheduleDeclaration(DatasetDeclaration):
     @field_validator("sources")
     @classmethod
     def _require_equal_weighting(cls, sources: tuple[ScheduleSource, ...]) -> tuple[ScheduleSource, ...]:
-        # not `min_length`, which would also report an error for a list whose only source is invalid
+        # tested here, because `min_length` would also report a list whose only source is invalid
         if not sources:
             raise ValueError("must not be empty. Name at least one source")
         if len({source.weight is None for source in sources}) > 1:
             raise ValueError("weights: set a weight for every source or for none")
-        names = [source.called for source in sources]
+        names = [source.schedule_name for source in sources]
         if repeated_names := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two sources have the name {repeated_names[0]}. Set a different `name` for one of them")
         return sources
 
     @model_validator(mode="after")
-    def _ends(self) -> Self:
+    def _require_consistency(self) -> Self:
         if self.steps is not None and self.tokens is not None:
             raise ValueError("`steps` cannot be combined with `tokens`. Remove one of them")
         if self.steps is None and self.tokens is None and all(source.epochs is None for source in self.sources):

@@ -1,6 +1,6 @@
 """Inputs of a schedule's Megatron indices: the blend as Megatron describes it, and its documents.
 
-Entry point: `open_indexed`.
+Entry point: `open_inputs`.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class IndexInputs:
 
 
 def list_prefixes(declaration: ScheduleDeclaration, indices: MegatronIndices, store: ArtifactStore) -> tuple[str, ...]:
-    """Return the prefix of each source's `.bin` and `.idx` pair, as it is passed to the trainer."""
+    """Return the path prefix of each source's `.bin` and `.idx` files, as passed to the trainer."""
     views = [Artifact(dataset=source.dataset, name=VIEW) for source in declaration.sources]
     locations = [
         # use the trainer's spelling, because a prefix with an extra slash changes the files' names
@@ -44,23 +44,23 @@ def list_prefixes(declaration: ScheduleDeclaration, indices: MegatronIndices, st
     return tuple(f"{location}/{source.split}" for location, source in zip(locations, declaration.sources, strict=True))
 
 
-def open_indexed(declaration: ScheduleDeclaration, indices: MegatronIndices, store: ArtifactStore) -> IndexInputs:
+def open_inputs(declaration: ScheduleDeclaration, indices: MegatronIndices, store: ArtifactStore) -> IndexInputs:
     """Return the current schedule with the samples of its sources' views.
 
     Raises MissingArtifactError for a source without the view; ConfigError if the sources or their shards differ from
-    the schedule's, and for a schedule of whole documents.
+    the schedule, or if the schedule packs whole documents.
     """
     data = TrainingData(store, declaration.dataset)
     revision = data.schedule.revisions[-1]
     locations = {
-        source.called: prefix
+        source.schedule_name: prefix
         for source, prefix in zip(declaration.sources, list_prefixes(declaration, indices, store), strict=True)
     }
-    # the order must be equal too, because prefixes and weights are paired by position below
+    # compare the order as well, because prefixes and weights are paired by position below
     if [source.name for source in revision.sources] != list(locations):
         raise ConfigError(
             f"{declaration.dataset}: the schedule reads {', '.join(source.name for source in revision.sources)}, but "
-            f"the declaration has {', '.join(locations)}. {_revise(declaration)}"
+            f"the declaration has {', '.join(locations)}. {_describe_revise_command(declaration)}"
         )
     if revision.samples != "windows":
         raise ConfigError(
@@ -75,7 +75,7 @@ def open_indexed(declaration: ScheduleDeclaration, indices: MegatronIndices, sto
         random_seed=indices.random_seed,
         tokenizer=indices.tokenizer,
     )
-    ends = [_ends(declaration, source, store) for source in revision.sources]
+    ends = [_read_document_ends(declaration, source, store) for source in revision.sources]
     samples = [
         SourceSamples(data.sampler, source, document_ends)
         for source, document_ends in zip(revision.sources, ends, strict=True)
@@ -83,13 +83,13 @@ def open_indexed(declaration: ScheduleDeclaration, indices: MegatronIndices, sto
     return IndexInputs(data=data, blend=blend, samples=samples)
 
 
-def _revise(declaration: ScheduleDeclaration) -> str:
+def _describe_revise_command(declaration: ScheduleDeclaration) -> str:
     return (
         f"To train on the current declaration from step N, run: dataprep schedule {declaration.dataset} --from-step N"
     )
 
 
-def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore) -> NDArray[np.uint64]:
+def _read_document_ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore) -> NDArray[np.uint64]:
     """Return the document ends of a source's split from Megatron's index.
 
     Raises ConfigError if the view's shards are not the schedule's shards.
@@ -99,7 +99,8 @@ def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore
     if shard_contents != {f"{TOKEN_BINS}/{shard.name}": shard.content for shard in source.shards}:
         raise ConfigError(
             f"{name}: source {source.name}: the view {source.dataset}/{VIEW} was built from different shards than the "
-            f"schedule reads. {_revise(declaration)}. To rebuild the view, run: dataprep run {source.dataset}"
+            f"schedule reads. {_describe_revise_command(declaration)}. To rebuild the view, run: "
+            f"dataprep run {source.dataset}"
         )
     file = f"{source.split}.idx"
     index = megatron.read_idx(store.local(Artifact(dataset=source.dataset, name=VIEW), [file]) / file)
@@ -109,7 +110,7 @@ def _ends(declaration: ScheduleDeclaration, source: Source, store: ArtifactStore
 def find_view(
     name: str, view_name: str, dataset: str, split: str, store: ArtifactStore
 ) -> tuple[Receipt, Mapping[str, str] | None]:
-    """Return a source's view and the contents of its shards; the contents are None if the split was rebuilt later.
+    """Return the receipt of a source's view and the contents of its shards, None if the split was rebuilt later.
 
     Raises MissingArtifactError if the view or the combined split is missing.
     """
@@ -120,5 +121,5 @@ def find_view(
             f"{name}: source {view_name}: {artifacts[0]} is missing. Add `megatron` to the `views` of the corpus, and "
             f"run: dataprep run {dataset}"
         )
-    is_of_it = (view.recipe or {}).get("upstream", {}).get(f"{COMBINED}/{split}") == combined.content
-    return view, (combined.recipe or {}).get("upstream", {}) if is_of_it else None
+    is_current = (view.recipe or {}).get("upstream", {}).get(f"{COMBINED}/{split}") == combined.content
+    return view, (combined.recipe or {}).get("upstream", {}) if is_current else None

@@ -21,7 +21,7 @@ _SETTINGS = ("batch", "sequence_length", "seed", "samples", "steps")
 
 
 def describe_revise_command(name: str) -> str:
-    """Return the line that shows the command for training on the pending changes."""
+    """Return a line with the command for training on the pending changes."""
     return f"To train on the changes from step N, run: dataprep schedule {name} --from-step N"
 
 
@@ -32,7 +32,7 @@ def find_pending_changes(
     last_revision = schedule.revisions[-1]
     for key in _SETTINGS:
         setting, read_setting = getattr(declaration, key), getattr(last_revision, key)
-        # `tokens` determine the number of steps from the tokens already read, so a different number is no change
+        # ignore `steps` with `tokens`, because the number of steps then depends on the tokens already read
         if setting != read_setting and not (key == "steps" and declaration.tokens is not None):
             yield _build_remark(
                 (key,),
@@ -62,9 +62,9 @@ def _format_value(value: object) -> str:
 def _describe_mixture_changes(
     declaration: ScheduleDeclaration, last_revision: Revision, sources: Sequence[CurrentSource]
 ) -> Iterator[str]:
-    """Yield the changed weights and `epochs`. Shares by tokens are omitted, because they follow from the shards."""
-    weighed = round_shares([source.weight for source in sources])
-    for part, share in zip(sources, weighed, strict=True):
+    """Yield the changes of weights and `epochs`; shares by tokens are omitted, because they follow from the shards."""
+    shares = round_shares([source.weight for source in sources])
+    for part, share in zip(sources, shares, strict=True):
         source = last_revision.source(part.name)
         if source is None:
             continue
@@ -84,10 +84,15 @@ def find_changed_sources(last_revision: Revision, sources: Sequence[CurrentSourc
     """Yield one sentence per difference between the current sources and a revision's sources."""
     for part in sources:
         source = last_revision.source(part.name)
-        now = {name: content for name, content, _ in part.shards}
+        current_contents = {name: content for name, content, _ in part.shards}
         old_contents = {} if source is None else {shard.name: shard.content for shard in source.shards}
-        new, removed_names = sorted(now.keys() - old_contents.keys()), sorted(old_contents.keys() - now.keys())
-        changed = [name for name in now if name in old_contents and now[name] != old_contents[name]]
+        new, removed_names = (
+            sorted(current_contents.keys() - old_contents.keys()),
+            sorted(old_contents.keys() - current_contents.keys()),
+        )
+        changed = [
+            name for name in current_contents if name in old_contents and current_contents[name] != old_contents[name]
+        ]
         for label, names in (("new", new), ("changed", changed), ("removed", removed_names)):
             if names:
                 yield f"source {part.name}: {count_of(len(names), f'{label} shard')}, the first is {names[0]}"

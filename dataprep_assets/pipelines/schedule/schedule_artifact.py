@@ -1,14 +1,14 @@
 """Artifact `<dataset>/schedule`: the schedule, and the documents of every shard that it names.
 
 The first revision is built from the declaration and the current sources. Later revisions are written only by
-`dataprep schedule`, to a file next to the YAML. A run that finds different data therefore cannot change the schedule.
+`dataprep schedule`, to a file next to the YAML. Therefore a run that finds different data cannot change the schedule.
 
 `schedule.json` contains the schedule. `documents/<content>/` contains the document ends, ids and rows of a shard, which
-are linked from the shard's artifact while it exists. Its `shard.json` lists the source files of the rows, and the files
-whose digest is the shard's content. It allows the copies to be verified after the shard is removed. `packs/` contains
-the packs of whole documents.
+are linked from the shard's artifact while it exists. Its `shard.json` lists the source files of the rows, and the
+shard's files, whose list has the shard's content as its digest. It allows the copies to be verified after the shard is
+removed. `packs/` contains the packs of whole documents.
 
-Entry points: `schedule_spec`, `load_current_schedule`, `revise_schedule`.
+Entry points: `build_schedule_spec`, `load_current_schedule`, `revise_schedule`.
 """
 
 import json
@@ -42,28 +42,33 @@ from dataprep_assets.integrity.commit import write_atomically
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_checks import (
-    AGAIN,
+    RESTORE_REMEDY,
     SCHEDULE_CHECKS,
     OpenedSchedule,
-    documents_complete,
-    revisions_consistent,
+    check_documents,
+    check_revisions,
 )
 from dataprep_assets.pipelines.schedule.schedule_sources import ShardDocuments, find_sources
 from dataprep_assets.serving.sampler.next_revision import RevisionRequest, add_revision
-from dataprep_assets.serving.sampler.packs import pack_bytes, pack_shard
+from dataprep_assets.serving.sampler.packs import encode_packs, pack_shard
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.seen import SHARD
 from dataprep_assets.serving.sampler.simulation import simulate_reads
-from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, TrainingData, documents_folder, packs_file
+from dataprep_assets.serving.sampler.training_data import (
+    SCHEDULE_ARTIFACT,
+    TrainingData,
+    get_documents_folder,
+    get_packs_file,
+)
 from dataprep_assets.serving.sampler.training_schedule import SCHEDULE, ScheduleHistory
 from dataprep_assets.stores.files import digest_value
 
 VERSION = 3
-_COPIED = (ENDS, IDS, ROWS)
-_IDENTIFIED_BY = ("document_ids", "id_field", "id_key")
+_COPIED_FILES = (ENDS, IDS, ROWS)
+_IDENTIFYING_FACTS = ("document_ids", "id_field", "id_key")
 """Facts of a shard that identify its documents."""
-_PACKS = 8
-"""A sampling check rebuilds one of this many pack tables."""
+_PACK_TABLES_PER_SAMPLE = 8
+"""Number of pack tables per table that a sampling check rebuilds."""
 
 
 class ScheduleFacts(Facts):
@@ -76,8 +81,8 @@ class ScheduleFacts(Facts):
     """Whether the copies that a trainer makes are private; omitted if they are not."""
 
 
-def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
-    """Return the specification of a schedule's artifact."""
+def build_schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
+    """Return the spec of a schedule's artifact."""
     return ArtifactSpec(
         declaration=declaration,
         name=SCHEDULE_ARTIFACT,
@@ -107,9 +112,9 @@ def schedule_spec(declaration: ScheduleDeclaration) -> ArtifactSpec:
 
 
 def load_current_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> ScheduleHistory:
-    """Return the current schedule: from the revisions file, else from the artifact, else a first revision.
+    """Return the current schedule from the revisions file or, without it, the artifact; else a first revision.
 
-    Raises MissingArtifactError for a source that was not built; FormatError, naming the file, for a damaged file.
+    Raises MissingArtifactError for a source that was not built; FormatError, with the file's name, for a damaged file.
     """
     path = declaration.revisions
     if path is not None and path.exists():
@@ -163,26 +168,26 @@ def _drop_unread_revisions(
 ) -> ScheduleHistory:
     """Return the schedule without the unbuilt revisions that begin at `from_step` or later.
 
-    An unbuilt revision is not in the artifact, so a run cannot have read it. Documents that only unbuilt revisions name
-    may no longer be stored.
+    Unbuilt revisions are not in the artifact, so no run can have read them. The documents that only these revisions
+    name may no longer be stored.
     """
     if store.receipt(declaration.artifact(SCHEDULE_ARTIFACT)) is None:
         return schedule
     stored_history = TrainingData(store, declaration.dataset).schedule
     made_count = kept_count = len(stored_history.revisions)
-    # the artifact has a different history, so it does not show which of these revisions are built
-    if schedule.first_revisions(made_count).digest != stored_history.digest:
+    # if the artifact has a different history, it does not show which of these revisions are built
+    if schedule.take_first_revisions(made_count).digest != stored_history.digest:
         return schedule
     for number, revision in enumerate(schedule.revisions[made_count:], made_count + 1):
         if revision.first_step < from_step:
             kept_count = number
-    return schedule.first_revisions(kept_count)
+    return schedule.take_first_revisions(kept_count)
 
 
 def _count_steps(
     declaration: ScheduleDeclaration, history: ScheduleHistory | None, documents: ShardDocuments, from_step: int
 ) -> int | None:
-    """Return the run's total number of steps. With `tokens`, the tokens read by earlier steps are subtracted first."""
+    """Return the run's total number of steps; with `tokens`, the tokens of earlier steps are subtracted first."""
     if declaration.tokens is None:
         return declaration.steps
     readings = [] if history is None else simulate_reads(Sampler(history, documents.packs), from_step)
@@ -191,7 +196,7 @@ def _count_steps(
 
 
 def write_revisions(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -> Path:
-    """Write the revisions file of a schedule atomically, and return its path."""
+    """Write the revisions file of a schedule atomically; return its path."""
     assert declaration.revisions is not None
     write_atomically(declaration.revisions, schedule.to_bytes())
     return declaration.revisions
@@ -210,8 +215,8 @@ def _build_recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -
             "schedule": schedule.digest,
             "sensitive": declaration.sensitive,
         },
-        # The recipe has no input artifacts, because a schedule stays valid when its shards change or are removed. The
-        # check `sources_current` reports such changes.
+        # no input artifacts, because a schedule stays valid when its shards change or are removed, which the check
+        # `sources_current` reports
         sources={
             f"{source.dataset}:{source.artifact}/{shard.name}": shard.content
             for source in last_revision.sources
@@ -221,7 +226,7 @@ def _build_recipe(declaration: ScheduleDeclaration, schedule: ScheduleHistory) -
 
 
 def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """Commit the current schedule with the documents of its shards. Return the receipt and whether it was reused.
+    """Build the current schedule with the documents of its shards; return the receipt and whether it was reused.
 
     Raises IntegrityError if the documents of a shard are missing from both the shard and the current artifact.
     """
@@ -229,7 +234,7 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
 
     def write(staged: Path) -> WrittenFiles:
         _, documents = find_sources(declaration, store)
-        _require_whole(declaration, schedule, documents)
+        _require_valid(declaration, schedule, documents)
         (staged / SCHEDULE).write_bytes(schedule.to_bytes())
         joined_files: list[JoinedFile] = []
         contents: set[str] = set()
@@ -239,10 +244,10 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
                     if shard.content not in contents:
                         joined_files += _link_documents(store, documents, staged, source.dataset, shard.content)
                         contents.add(shard.content)
-                    name = packs_file(shard.content, revision.sequence_length)
+                    name = get_packs_file(shard.content, revision.sequence_length)
                     if revision.samples == "documents" and not (staged / name).exists():
                         (staged / name).parent.mkdir(exist_ok=True)
-                        (staged / name).write_bytes(pack_bytes(documents.packs(shard, revision.sequence_length)))
+                        (staged / name).write_bytes(encode_packs(documents.packs(shard, revision.sequence_length)))
         steps = Sampler(schedule, documents.packs).end
         facts = ScheduleFacts(revisions=len(schedule.revisions), steps=steps, digest=schedule.digest)
         return WrittenFiles(
@@ -254,10 +259,10 @@ def build_schedule(declaration: ScheduleDeclaration, store: ArtifactStore) -> tu
     return ensure_built(_build_recipe(declaration, schedule), store, write, declaration.verify)
 
 
-def _require_whole(declaration: ScheduleDeclaration, schedule: ScheduleHistory, documents: ShardDocuments) -> None:
-    """Raise ConfigError if the schedule would fail its checks, before it replaces the current artifact."""
-    for proven in (documents_complete, revisions_consistent):
-        finding = proven(schedule, documents, documents.packs)
+def _require_valid(declaration: ScheduleDeclaration, schedule: ScheduleHistory, documents: ShardDocuments) -> None:
+    """Raise ConfigError if the schedule fails its checks; called before it replaces the current artifact."""
+    for check in (check_documents, check_revisions):
+        finding = check(schedule, documents, documents.packs)
         if not finding.passed:
             raise ConfigError(
                 f"{declaration.revisions}: {finding.summary}. If the file was edited by hand, undo the last change. "
@@ -268,13 +273,13 @@ def _require_whole(declaration: ScheduleDeclaration, schedule: ScheduleHistory, 
 def _link_documents(
     store: ArtifactStore, documents: ShardDocuments, staged: Path, dataset: str, content: str
 ) -> Iterator[JoinedFile]:
-    """Link the index of a shard's documents into the staging directory."""
-    folder = documents_folder(content)
+    """Link the index of a shard's documents into the staging directory, and write its `shard.json`."""
+    folder = get_documents_folder(content)
     if content in documents.found:
         artifact, receipt = documents.found[content]
-        parts = {record.path: record for record in receipt.files if record.path in _COPIED}
+        parts = {record.path: record for record in receipt.files if record.path in _COPIED_FILES}
         (staged / folder).mkdir(parents=True)
-        (staged / folder / SHARD).write_bytes(_shard_bytes(dataset, receipt))
+        (staged / folder / SHARD).write_bytes(_encode_shard(dataset, receipt))
     else:
         # the shard was removed or rebuilt, so take its documents from the artifact that this build replaces
         handle = documents.stored_artifact(content)
@@ -287,7 +292,7 @@ def _link_documents(
         yield store.join(staged, f"{folder}/{name}", [FileRef(artifact, record)], verify=False)
 
 
-def _shard_bytes(dataset: str, receipt: Receipt) -> bytes:
+def _encode_shard(dataset: str, receipt: Receipt) -> bytes:
     """Return the bytes of a shard's `shard.json`."""
     return json.dumps(_describe_shard(dataset, receipt), sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
@@ -296,19 +301,19 @@ def _describe_shard(dataset: str, receipt: Receipt) -> dict[str, Any]:
     return {
         "dataset": dataset,
         "shard": receipt.partition,
-        **{name: receipt.facts.get(name) for name in _IDENTIFIED_BY},
+        **{name: receipt.facts.get(name) for name in _IDENTIFYING_FACTS},
         "sources": list(receipt.sources),
         # the shard's content is this list's digest
         "files": [[record.path, record.bytes, record.sha256] for record in receipt.files],
     }
 
 
-def _rebuild_matches(schedule: OpenedSchedule) -> Finding:
+def _check_rebuild(schedule: OpenedSchedule) -> Finding:
     declaration, store, data = schedule.declaration, schedule.store, schedule.data
     receipt, samples = data.handle.receipt, choose_sample_count(declaration.prove.level)
-    defects = [*_schedule_differences(declaration, data), *_copy_differences(declaration, store, data)]
+    defects = [*_find_schedule_differences(declaration, data), *_find_copy_differences(declaration, store, data)]
     pack_files = {
-        packs_file(shard.content, revision.sequence_length): (shard, revision.sequence_length)
+        get_packs_file(shard.content, revision.sequence_length): (shard, revision.sequence_length)
         for revision in data.schedule.revisions
         if revision.samples == "documents"
         for source in revision.sources
@@ -316,32 +321,33 @@ def _rebuild_matches(schedule: OpenedSchedule) -> Finding:
     }
     names = sorted(pack_files)
     for number in draw_documents(
-        receipt.key, len(names), None if samples is None else -(-len(names) // _PACKS)
+        receipt.key, len(names), None if samples is None else -(-len(names) // _PACK_TABLES_PER_SAMPLE)
     ).tolist():
         name = names[number]
         shard, length = pack_files[name]
-        if pack_bytes(pack_shard(np.asarray(data.ends(shard), np.uint64), length)) != data.handle.read(name):
+        ends = np.asarray(data.open_document_ends(shard), np.uint64)
+        if encode_packs(pack_shard(ends, length)) != data.handle.read(name):
             defects.append(f"{name} differs from the packs of its documents")
     return build_verdict(
         (f"{declaration.dataset}: {defect}" for defect in defects),
         f"The schedule matches its receipt, with the documents of "
-        f"{count_of(len(_datasets_by_content(data)), 'shard')}.",
-        AGAIN,
-        facts={"shards": len(_datasets_by_content(data)), "packs": len(names)},
+        f"{count_of(len(_map_contents_to_datasets(data)), 'shard')}.",
+        RESTORE_REMEDY,
+        facts={"shards": len(_map_contents_to_datasets(data)), "packs": len(names)},
     )
 
 
-def _datasets_by_content(data: TrainingData) -> dict[str, str]:
-    """Return the dataset of each shard that a schedule names, by the shard's content."""
+def _map_contents_to_datasets(data: TrainingData) -> dict[str, str]:
+    """Return content → dataset, for each shard that a schedule names."""
     sources = [source for revision in data.schedule.revisions for source in revision.sources]
     return {shard.content: source.dataset for source in sources for shard in source.shards}
 
 
-def _schedule_differences(declaration: ScheduleDeclaration, data: TrainingData) -> Iterator[str]:
+def _find_schedule_differences(declaration: ScheduleDeclaration, data: TrainingData) -> Iterator[str]:
     """Yield a sentence if the stored schedule does not match its receipt."""
     receipt, facts = data.handle.receipt, ScheduleFacts.from_receipt(data.handle.receipt)
     # use the stored schedule, because the file next to the YAML may have newer revisions
-    if (change := _build_recipe(declaration, data.schedule).difference(receipt)) is not None:
+    if (change := _build_recipe(declaration, data.schedule).find_change(receipt)) is not None:
         yield f"{SCHEDULE} does not match its receipt: {change.reason}"
     if data.handle.read(SCHEDULE) != data.schedule.to_bytes():
         yield f"{SCHEDULE} is not in canonical form"
@@ -350,23 +356,23 @@ def _schedule_differences(declaration: ScheduleDeclaration, data: TrainingData) 
         yield "its receipt has different facts"
 
 
-def _copy_differences(declaration: ScheduleDeclaration, store: ArtifactStore, data: TrainingData) -> Iterator[str]:
+def _find_copy_differences(declaration: ScheduleDeclaration, store: ArtifactStore, data: TrainingData) -> Iterator[str]:
     """Yield a sentence for each copy of a shard's documents that does not match the content in its folder's name."""
     records = {record.path: record for record in data.handle.files}
     try:
         found_shards = find_sources(declaration, store)[1].found
     except DataprepError:  # a source was removed, but its copies can still be compared with their content
         found_shards = {}
-    for content, dataset in _datasets_by_content(data).items():
-        folder = documents_folder(content)
-        description = _parse(data.handle.read(f"{folder}/{SHARD}"))
-        # a later build may have the same content from source files with different names and bytes
+    for content, dataset in _map_contents_to_datasets(data).items():
+        folder = get_documents_folder(content)
+        description = _parse_description(data.handle.read(f"{folder}/{SHARD}"))
+        # allow other differences, because a later build may have the same content from different source files
         if content in found_shards and _is_contradictory(
             description, _describe_shard(dataset, found_shards[content][1])
         ):
             yield f"{folder}/{SHARD} differs"
         ends = records.get(f"{folder}/{ENDS}")
-        if ends is None or not _counts_documents(data.handle.receipt, description, ends.bytes / 8):
+        if ends is None or not _has_documents(data.handle.receipt, description, ends.bytes / 8):
             yield f"{folder}/{SHARD}: the document count differs from the shard"
         files = description.get("files", ())
         if digest_value(files) != content:
@@ -374,12 +380,14 @@ def _copy_differences(declaration: ScheduleDeclaration, store: ArtifactStore, da
             continue
         for name, size, sha256 in files:
             copy_record = records.get(f"{folder}/{name}")
-            if name in _COPIED and (copy_record is None or (copy_record.bytes, copy_record.sha256) != (size, sha256)):
+            if name in _COPIED_FILES and (
+                copy_record is None or (copy_record.bytes, copy_record.sha256) != (size, sha256)
+            ):
                 yield f"{folder}/{name} differs from the shard"
 
 
-def _parse(content: bytes) -> dict[str, Any]:
-    """Return the description in a `shard.json`; an empty one if it is invalid."""
+def _parse_description(content: bytes) -> dict[str, Any]:
+    """Parse the description in a `shard.json`; return an empty description if it is invalid."""
     try:
         value = load_untrusted_json(content)
     except ValueError:
@@ -391,7 +399,7 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 def _is_contradictory(stored_values: Mapping[str, Any], rebuilt_values: Mapping[str, Any]) -> bool:
     """Return whether a stored description and the current shard's description cannot belong to the same content."""
-    if any(stored_values.get(name) != rebuilt_values[name] for name in ("dataset", *_IDENTIFIED_BY)):
+    if any(stored_values.get(name) != rebuilt_values[name] for name in ("dataset", *_IDENTIFYING_FACTS)):
         return True
     counts = [
         [
@@ -400,11 +408,11 @@ def _is_contradictory(stored_values: Mapping[str, Any], rebuilt_values: Mapping[
         ]
         for description in (stored_values, rebuilt_values)
     ]
-    of_the_same_files = [row[0] for row in counts[0]] == [row[0] for row in counts[1]]
-    return of_the_same_files and counts[0] != counts[1]
+    has_same_files = [row[0] for row in counts[0]] == [row[0] for row in counts[1]]
+    return has_same_files and counts[0] != counts[1]
 
 
-def _counts_documents(receipt: Receipt, description: Mapping[str, Any], documents: float) -> bool:
+def _has_documents(receipt: Receipt, description: Mapping[str, Any], documents: float) -> bool:
     """Return whether a description's source files contain `documents` documents and its lines account for all rows."""
     lines = description.get("sources", ())
     try:
@@ -415,7 +423,7 @@ def _counts_documents(receipt: Receipt, description: Mapping[str, Any], document
 
 
 def _find_losses(declaration: ScheduleDeclaration, store: ArtifactStore) -> Iterator[Loss]:
-    """Yield the tokens per source that are not read at any step."""
+    """Yield, per source, the number of tokens that no step reads."""
     data = TrainingData(store, declaration.dataset)
     readings = {reading.source: reading for reading in simulate_reads(data.sampler, data.steps)}
     for source in data.schedule.revisions[-1].sources:
@@ -435,7 +443,7 @@ def _build_metadata(
     declaration: ScheduleDeclaration, store: ArtifactStore, receipt: Receipt
 ) -> Mapping[str, ShownValue]:
     data = TrainingData(store, declaration.dataset)
-    # another run may have published since the build ended
+    # compare the contents, because another run may have published a schedule since the build ended
     if data.handle.receipt.content != receipt.content:
         raise IntegrityError(f"{declaration.dataset}: the schedule was replaced during the run. Run the dataset again")
     rows: Sequence[Mapping[str, str | int | float]] = [
@@ -457,7 +465,7 @@ CHECKS = (
         "rebuild_matches",
         "The schedule matches its receipt, and its copies of documents match their shards. Packing a sample "
         "of packs (or all packs) again reproduces them.",
-        _rebuild_matches,
+        _check_rebuild,
         samples=True,
     ),
 )

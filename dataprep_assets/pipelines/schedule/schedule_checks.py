@@ -18,12 +18,12 @@ from dataprep_assets.serving.sampler.next_revision import DocumentEnds, Document
 from dataprep_assets.serving.sampler.sampler import Sampler
 from dataprep_assets.serving.sampler.simulation import simulate_reads
 from dataprep_assets.serving.sampler.source_order import Packs
-from dataprep_assets.serving.sampler.training_data import TrainingData, documents_folder
+from dataprep_assets.serving.sampler.training_data import TrainingData, get_documents_folder
 from dataprep_assets.serving.sampler.training_schedule import Ranges, ScheduleHistory
 
-_DRAWN = 400
-"""Number of samples that the check looks up in all steps; each lookup takes a millisecond."""
-AGAIN = (
+_MAX_SAMPLES = 400
+"""Maximum number of samples that the check looks up in all steps; each lookup takes a millisecond."""
+RESTORE_REMEDY = (
     "Run `dataprep verify` to see the damage, then restore the artifact `schedule` from a backup, because it "
     "cannot be rebuilt"
 )
@@ -31,31 +31,31 @@ AGAIN = (
 
 @dataclass(frozen=True)
 class OpenedInPlaceArtifact(OpenedArtifact):
-    """An opened artifact of a schedule whose files are read in place."""
+    """Artifact of a schedule, opened for checks, whose files are read in place."""
 
     declaration: ScheduleDeclaration
 
-    def is_intact(self, remedy: str) -> Finding:
+    def check_files(self, remedy: str) -> Finding:
         """Check that every file in the receipt exists with the listed size and SHA-256."""
         receipt = self.receipt
-        holds = (
+        success_text = (
             f"{count_of(len(receipt.files), 'file')} ({count_of(receipt.total_bytes, 'byte')}): all digests match "
             "the receipt."
         )
-        return build_verdict(self.store.damage(self.artifact, receipt), holds, remedy)
+        return build_verdict(self.store.damage(self.artifact, receipt), success_text, remedy)
 
 
 class OpenedSchedule(OpenedInPlaceArtifact):
-    """An opened schedule artifact, the subject of the checks."""
+    """Schedule, opened for checks."""
 
     @cached_property
     def data(self) -> TrainingData:
-        """Schedule with its documents."""
+        """The schedule and its documents."""
         return TrainingData(self.store, self.declaration.dataset)
 
 
 def _open_documents(data: TrainingData, content: str) -> DocumentEnds:
-    folder = documents_folder(content)
+    folder = get_documents_folder(content)
     has_ids = any(record.path == f"{folder}/{IDS}" for record in data.handle.files)
     ends = np.asarray(data.handle.numbers(f"{folder}/{ENDS}", "uint64")[:], np.uint64)
     ids = np.asarray(data.handle.numbers(f"{folder}/{IDS}", "uint64")[:], np.uint64) if has_ids else None
@@ -63,7 +63,7 @@ def _open_documents(data: TrainingData, content: str) -> DocumentEnds:
 
 
 @fail_on_errors
-def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
+def check_documents(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
     """Check that each shard's documents have the number of tokens and samples in the schedule."""
     defects, shards = [], 0
     for number, revision in enumerate(schedule.revisions):
@@ -98,30 +98,30 @@ def documents_complete(schedule: ScheduleHistory, documents_of: DocumentsOf, pac
                     defects.append(
                         f"{location}: has {count_of(samples, 'sample')}, but the schedule has {shard.samples}"
                     )
-    return build_verdict(defects, f"{count_of(shards, 'shard')} with their documents.", AGAIN, facts={"shards": shards})
+    return build_verdict(
+        defects, f"{count_of(shards, 'shard')} with their documents.", RESTORE_REMEDY, facts={"shards": shards}
+    )
 
 
 @fail_on_errors
-def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
-    """Check that each revision of a schedule continues the previous revision, according to their documents."""
+def check_revisions(schedule: ScheduleHistory, documents_of: DocumentsOf, packs: Packs) -> Finding:
+    """Check that each revision continues the previous revision, and records the changes that the documents show."""
     defects = []
     for number, revision in enumerate(schedule.revisions):
         try:
-            # Sampler raises an error if a revision begins at a step that the earlier revisions do not reach
-            Sampler(schedule.first_revisions(number + 1), packs)
+            # raises an error if a revision begins at a step that the earlier revisions do not reach
+            Sampler(schedule.take_first_revisions(number + 1), packs)
         except DataprepError as error:
             defects.append(f"revision {number}: {error}")
             continue
         for source in revision.sources:
-            old_source = schedule.first_revisions(number).source_before(revision.first_step, source.name)
-            old = {shard.name: shard for shard in old_source.shards} if old_source is not None else {}
+            old_source = schedule.take_first_revisions(number).source_before(revision.first_step, source.name)
+            old_shards = {shard.name: shard for shard in old_source.shards} if old_source is not None else {}
             for shard in source.shards:
-                old_content = old.get(shard.name)
+                old_shard = old_shards.get(shard.name)
                 expected_changes: tuple[Ranges, Ranges] | None = (), ()
-                if old_content is not None and old_content.content != shard.content:
-                    expected_changes = find_changed_ranges(
-                        documents_of(old_content.content), documents_of(shard.content)
-                    )
+                if old_shard is not None and old_shard.content != shard.content:
+                    expected_changes = find_changed_ranges(documents_of(old_shard.content), documents_of(shard.content))
                 if (shard.removed, shard.added) != expected_changes:
                     sentence = (
                         "that its documents cannot be identified"
@@ -136,7 +136,7 @@ def revisions_consistent(schedule: ScheduleHistory, documents_of: DocumentsOf, p
     return build_verdict(
         defects,
         f"{count_of(count, 'revision')}, each following from the previous one.",
-        AGAIN,
+        RESTORE_REMEDY,
         facts={"revisions": count},
     )
 
@@ -145,35 +145,36 @@ def _describe_ranges(removed_ranges: Ranges, added: Ranges) -> str:
     return f"ranges of tokens: {len(removed_ranges)} removed, {len(added)} added"
 
 
-def read_once(sampler: Sampler, seed: int) -> Finding:
+def check_samples(sampler: Sampler, seed: int) -> Finding:
     """Check that samples drawn with `seed` are read once per epoch, at the step from which they were drawn."""
     random, defects, checked_count = np.random.default_rng(seed), [], 0
-    for step in np.unique(random.integers(0, sampler.end, _DRAWN)).tolist():
-        rule = sampler.rule(step)
+    for step in np.unique(random.integers(0, sampler.end, _MAX_SAMPLES)).tolist():
+        rule = sampler.find_rule(step)
         position = int(random.integers(rule.revision.batch))
-        spans = sampler.spans(step, [position])
+        spans = sampler.find_step_spans(step, [position])
         if not len(spans.row):
             defects.append(f"step {step}, position {position}: reads nothing")
         for _, number, epoch, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
             checked_count += 1
             source = rule.revision.sources[number]
             content = source.shards[shard].content
-            readings = list(sampler.readings(content, start, stop, within=(source.name, epoch)))
+            readings = list(sampler.find_readings(content, start, stop, within=(source.name, epoch)))
             location = f"tokens [{start}, {stop}) of {source.name}/{source.shards[shard].name}, read by step {step}"
-            # a span may be found in pieces, whose lengths add up to the span's if each token is read once
+            # compare the sum, because a span may be found in pieces, whose lengths add up to it if each token is read
+            # once
             if sum(reading.stop - reading.start for reading in readings) != stop - start:
                 defects.append(f"{location}, are read {count_of(len(readings), 'time')} in epoch {epoch}")
             elif (step, position) not in {(reading.step, reading.position) for reading in readings}:
                 defects.append(f"{location}, are not found at that step by their document")
-    holds = (
+    success_text = (
         f"{count_of(checked_count, 'span')} of tokens from {count_of(sampler.end, 'step')}, each read once per epoch."
     )
     return build_verdict(
-        defects, holds, "Do not train on the schedule, and report a bug", facts={"token_spans": checked_count}
+        defects, success_text, "Do not train on the schedule, and report a bug", facts={"token_spans": checked_count}
     )
 
 
-def _sources_current(schedule: OpenedSchedule) -> Finding:
+def _check_sources(schedule: OpenedSchedule) -> Finding:
     declaration, store, last_revision = schedule.declaration, schedule.store, schedule.data.schedule.revisions[-1]
     return build_verdict(
         list(find_changed_sources(last_revision, find_sources(declaration, store)[0])),
@@ -183,7 +184,7 @@ def _sources_current(schedule: OpenedSchedule) -> Finding:
     )
 
 
-def _repeats_within_limit(schedule: OpenedSchedule) -> Finding:
+def _check_epochs(schedule: OpenedSchedule) -> Finding:
     declaration, data = schedule.declaration, schedule.data
     readings = simulate_reads(data.sampler, data.steps)
     repeated_readings = [reading for reading in readings if reading.epochs > declaration.most_epochs]
@@ -203,34 +204,30 @@ SCHEDULE_CHECKS: tuple[Check[OpenedSchedule], ...] = (
     Check(
         "files_intact",
         "Every file in the receipt exists, with the recorded size and SHA-256.",
-        lambda opened: opened.is_intact(AGAIN),
+        lambda opened: opened.check_files(RESTORE_REMEDY),
     ),
     Check(
         "documents_complete",
         "In every shard, the recorded documents add up to the recorded token and sample counts.",
-        lambda opened: documents_complete(
-            opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs
-        ),
+        lambda opened: check_documents(opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs),
     ),
     Check(
         "revisions_consistent",
         "Recomputing every shard shows that each revision continues exactly where the previous one ended.",
-        lambda opened: revisions_consistent(
-            opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs
-        ),
+        lambda opened: check_revisions(opened.data.schedule, partial(_open_documents, opened.data), opened.data.packs),
     ),
     Check(
         "samples_read_once",
         "No sample is read twice in an epoch (tested on samples from all steps, identified by their documents).",
-        lambda opened: read_once(opened.data.sampler, opened.seed),
+        lambda opened: check_samples(opened.data.sampler, opened.seed),
     ),
-    # These two checks do not block, because they compare the current declaration and sources, which are not part of
-    # the schedule's key.
-    Check("sources_current", "The sources have not changed since the last revision.", _sources_current, blocking=False),
+    # these two checks do not block, because they depend on the current declaration and sources, which are not part of
+    # the schedule's key
+    Check("sources_current", "The sources have not changed since the last revision.", _check_sources, blocking=False),
     Check(
         "epochs_within_limit",
         "No source is read more than `most_epochs` times by the end of the run.",
-        _repeats_within_limit,
+        _check_epochs,
         blocking=False,
     ),
 )

@@ -1,7 +1,7 @@
 """Sources of a schedule in the store: their shards and the shards' documents.
 
-The schedule's artifact keeps the documents of every shard that any revision names. A step's documents can therefore
-be traced even after a retraction.
+The schedule's artifact keeps the documents of every shard that any revision names. Therefore a step's documents can be
+traced even after a retraction.
 
 Entry points: `find_sources`, `ShardDocuments`.
 """
@@ -22,25 +22,25 @@ from dataprep_assets.planning.manifest import SHARD_PLAN, read_plan, split_name
 from dataprep_assets.serving.sampler.next_revision import CurrentSource, DocumentEnds
 from dataprep_assets.serving.sampler.packs import open_packs, pack_shard
 from dataprep_assets.serving.sampler.source_order import PackTable
-from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, documents_folder, packs_file
+from dataprep_assets.serving.sampler.training_data import SCHEDULE_ARTIFACT, get_documents_folder, get_packs_file
 from dataprep_assets.serving.sampler.training_schedule import SourceShard
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
-# repeat names of a blend's artifacts here, because this package must not import the blend package
+# names of a blend's artifacts, repeated here because this package must not import the blend package
 _BLEND_PLAN, _INDEXED_BINS, _RUNS = "blend_plan", "indexed_bins", "runs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSelection:
-    """One source of the schedule: its name in the schedule, its share of the declared weight, and its shards."""
+    """Source of the schedule: its name in the schedule, its share of the declared weight, and its shards."""
 
-    called: str
+    schedule_name: str
     share: float
     shards: Sequence[Artifact]
 
 
 def select_sources(store: ArtifactStore, name: str, source: ScheduleSource) -> list[SourceSelection]:
-    """Return the selections of a declared source.
+    """Select the shards of a declared source.
 
     A corpus or a release gives one selection, with the split's shards in the order of the plan. A blend gives one
     selection per dataset.
@@ -48,28 +48,27 @@ def select_sources(store: ArtifactStore, name: str, source: ScheduleSource) -> l
     Args:
         store: Store of the artifacts.
         name: Name of the schedule, for messages.
-        source: Declared source.
-
-    Raises MissingArtifactError, naming the dataset, if the dataset was not built; ConfigError for an unknown split and
-    for a blend of a stage other than `pretrain`.
+            source: The declared source.
+    Raises MissingArtifactError, with the dataset's name, if the dataset was not built; ConfigError for an unknown split
+    and for a blend of a stage other than `pretrain`.
     """
     if source.blend:
-        return _parts_of_blend(store, name, source)
+        return _select_blend_sources(store, name, source)
     manifest = Artifact(dataset=source.dataset, name="manifest")
     if store.receipt(manifest) is None:
-        raise _not_built_error(name, source.dataset, str(manifest))
+        raise _build_not_built_error(name, source.dataset, str(manifest))
     plan = read_plan(store.local(manifest, [SHARD_PLAN]))
     keys = [key for key in plan if split_name(key) == source.split]
     if not keys:
-        raise _no_split_error(name, source, {split_name(key) for key in plan})
+        raise _build_split_error(name, source, {split_name(key) for key in plan})
     shards = [Artifact(dataset=source.dataset, name=TOKEN_BINS, partition=key) for key in keys]
-    return [SourceSelection(called=source.called, share=1.0, shards=shards)]
+    return [SourceSelection(schedule_name=source.schedule_name, share=1.0, shards=shards)]
 
 
-def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> list[SourceSelection]:
+def _select_blend_sources(store: ArtifactStore, name: str, source: ScheduleSource) -> list[SourceSelection]:
     plan_receipt = store.receipt(Artifact(dataset=source.dataset, name=_BLEND_PLAN))
     if plan_receipt is None:
-        raise _not_built_error(name, source.dataset, _BLEND_PLAN)
+        raise _build_not_built_error(name, source.dataset, _BLEND_PLAN)
     if (stage := plan_receipt.facts["stage"]) != "pretrain":
         raise ConfigError(
             f"{name}: source {source.dataset} is a blend with `stage: {stage}`, whose rows the trainer shuffles "
@@ -78,10 +77,10 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
     # the plan's hash selects the run, because runs of earlier plans may be next to it
     run = Artifact(dataset=source.dataset, name=_RUNS, partition=plan_receipt.facts["run_hash"])
     if (run_receipt := store.receipt(run)) is None:
-        raise _not_built_error(name, source.dataset, str(run))
+        raise _build_not_built_error(name, source.dataset, str(run))
     if not (used_shards := run_receipt.facts["used"].get(source.split)):
-        raise _no_split_error(name, source, {split for split, shards in run_receipt.facts["used"].items() if shards})
-    share_of_dataset = {
+        raise _build_split_error(name, source, {split for split, shards in run_receipt.facts["used"].items() if shards})
+    share_by_dataset = {
         row["name"]: row["requested"] for row in run_receipt.facts["realised"] if row["split"] == source.split
     }
     shards: dict[str, list[Artifact]] = {}
@@ -89,32 +88,34 @@ def _parts_of_blend(store: ArtifactStore, name: str, source: ScheduleSource) -> 
         artifact = Artifact(dataset=source.dataset, name=_INDEXED_BINS, partition=key)
         shards.setdefault(split_name(key), []).append(artifact)
     return [
-        SourceSelection(called=f"{source.called}/{part}", share=share_of_dataset[part], shards=artifacts)
+        SourceSelection(schedule_name=f"{source.schedule_name}/{part}", share=share_by_dataset[part], shards=artifacts)
         for part, artifacts in shards.items()
     ]
 
 
-def _not_built_error(name: str, dataset: str, noun: str) -> MissingArtifactError:
+def _build_not_built_error(name: str, dataset: str, noun: str) -> MissingArtifactError:
     return MissingArtifactError(f"{name}: source {dataset}: not built yet: {noun}. Run: dataprep run {dataset}")
 
 
-def _no_split_error(name: str, source: ScheduleSource, available_splits: Collection[str]) -> ConfigError:
+def _build_split_error(name: str, source: ScheduleSource, available_splits: Collection[str]) -> ConfigError:
     names = ", ".join(sorted(available_splits))
     return ConfigError(f"{name}: source {source.dataset}: unknown split {source.split!r}. Available: {names}")
 
 
 def _require_receipts(store: ArtifactStore, name: str, part: SourceSelection) -> list[tuple[Artifact, Receipt]]:
-    """Return the shards with their receipts; raise MissingArtifactError, naming the first missing shard."""
+    """Return the shards with their receipts; raise MissingArtifactError with the first missing shard."""
     pairs = list(zip(part.shards, store.receipts(part.shards), strict=True))
     dataset = part.shards[0].dataset
     if missing := [str(artifact.partition) for artifact, receipt in pairs if receipt is None]:
-        raise _not_built_error(name, dataset, f"{len(missing)} of {count_of(len(pairs), 'shard')}, first {missing[0]}")
+        raise _build_not_built_error(
+            name, dataset, f"{len(missing)} of {count_of(len(pairs), 'shard')}, first {missing[0]}"
+        )
     return [(artifact, receipt) for artifact, receipt in pairs if receipt is not None]
 
 
 @dataclass(frozen=True)
 class ShardDocuments:
-    """Documents and packs of shards, by the shards' content.
+    """Reader of the documents and packs of shards, by the shards' content.
 
     The documents of a shard in `found` are read from the shard. All other documents are read from the copies in the
     schedule's current artifact.
@@ -123,12 +124,12 @@ class ShardDocuments:
     store: ArtifactStore
     name: str
     found: dict[str, tuple[Artifact, Receipt]] = field(default_factory=dict)
-    # by content and sample length; `packs` fills this cache, which lives as long as the object
+    # (content, sample length) → packs, a cache that `packs` fills
     _packs: dict[tuple[str, int], PackTable] = field(default_factory=dict)
 
     @property
     def schedule_artifact(self) -> ArtifactHandle | None:
-        """Present artifact of the schedule; None if it was not built."""
+        """Current artifact of the schedule; None if it was not built."""
         artifact = Artifact(dataset=self.name, name=SCHEDULE_ARTIFACT)
         return None if self.store.receipt(artifact) is None else ArtifactHandle.from_store(self.store, artifact)
 
@@ -138,7 +139,7 @@ class ShardDocuments:
             artifact, receipt = self.found[content]
             handle, folder = ArtifactHandle(self.store, artifact, receipt), ""
         else:
-            handle, folder = self.stored_artifact(content), f"{documents_folder(content)}/"
+            handle, folder = self.stored_artifact(content), f"{get_documents_folder(content)}/"
         names = {record.path for record in handle.files}
         ids = _open_numbers(handle, f"{folder}{IDS}") if f"{folder}{IDS}" in names else None
         return DocumentEnds(ends=_open_numbers(handle, f"{folder}{ENDS}"), ids=ids)
@@ -146,7 +147,7 @@ class ShardDocuments:
     def stored_artifact(self, content: str) -> ArtifactHandle:
         """Return the schedule's artifact; raise IntegrityError if it has no copy of this shard's documents."""
         handle = self.schedule_artifact
-        if handle is None or not any(record.path.startswith(documents_folder(content)) for record in handle.files):
+        if handle is None or not any(record.path.startswith(get_documents_folder(content)) for record in handle.files):
             raise IntegrityError(
                 f"{self.name}: the documents of the shard {content[:12]}, which earlier steps read, were stored only "
                 "in the artifact of the schedule, and are missing. Restore that artifact from a copy"
@@ -157,7 +158,7 @@ class ShardDocuments:
         """Return the packs of a shard for a sample length, from the schedule's artifact if it contains them."""
         key = (shard.content, length)
         if key not in self._packs:
-            name, handle = packs_file(*key), self.schedule_artifact
+            name, handle = get_packs_file(*key), self.schedule_artifact
             if handle is not None and any(record.path == name for record in handle.files):
                 self._packs[key] = open_packs(handle.path(name))
             else:
@@ -182,22 +183,22 @@ def find_sources(
             (part, _require_receipts(store, declaration.dataset, part))
             for part in select_sources(store, declaration.dataset, source)
         ]
-        everything = [pair for _, pairs in parts for pair in pairs]
-        documents.found.update({receipt.content: (artifact, receipt) for artifact, receipt in everything})
-        tokens = {artifact: require_ledger(receipt).tokens for artifact, receipt in everything}
-        first_receipt = everything[0][1]
-        # compare the shards within one source; a new revision compares the sources with each other
-        for _, receipt in everything:
+        all_shards = [pair for _, pairs in parts for pair in pairs]
+        documents.found.update({receipt.content: (artifact, receipt) for artifact, receipt in all_shards})
+        tokens = {artifact: require_ledger(receipt).tokens for artifact, receipt in all_shards}
+        first_receipt = all_shards[0][1]
+        # compare only the shards of one source, because a new revision compares the sources with each other
+        for _, receipt in all_shards:
             if receipt.inputs["tokenizer"] != first_receipt.inputs["tokenizer"]:
                 raise IntegrityError(
-                    f"{declaration.dataset}: source {source.called}: {first_receipt.partition} and {receipt.partition} "
-                    f"were built with different tokenizers. Run: dataprep run {source.dataset}"
+                    f"{declaration.dataset}: source {source.schedule_name}: {first_receipt.partition} and "
+                    f"{receipt.partition} were built with different tokenizers. Run: dataprep run {source.dataset}"
                 )
         # at least 1, because weights must be positive and a source may have 0 tokens
         weight = source.weight or max(sum(tokens.values()), 1)
         sources += [
             CurrentSource(
-                name=part.called,
+                name=part.schedule_name,
                 dataset=source.dataset,
                 split=source.split,
                 dtype=TokenBinsFacts.from_receipt(first_receipt).dtype,

@@ -1,13 +1,13 @@
 """Checks of task folders: files against their receipt, rows against the declared schema, and conflicts.
 
-Checks read the current folder, no matter how its files got there. A check has one finding for all task folders of a
-declaration, and its table shows which tasks may be trained on. Messages contain files, lines and keys, never a value of
-a row. For sensitive data they contain only the contract's keys.
+Checks read the current folder, regardless of how its files got there. A check has one finding for all task folders of a
+declaration, and the finding's table shows which tasks are fit for training. Messages contain files, lines and keys,
+never a value of a row. For sensitive data they contain only the contract's keys.
 
-Faults that leave the data usable only warn: line ends, other keys, repeated ids, a different number of rows, and
-permissions of a readable file. All other faults block, except for `optional` tasks.
+Faults that leave the data usable only warn: line ends, extra keys, repeated ids, a different number of rows, and
+permissions of a readable file. All other faults block, except in `optional` tasks.
 
-Entry points: `CHECKS`, `task_checks`, `check_task`.
+Entry points: `CHECKS`, `build_task_checks`, `check_task`.
 """
 
 import os
@@ -36,12 +36,12 @@ from dataprep_assets.sources.readers.unreadable import detect_file_shape
 from dataprep_assets.stores.files import OTHERS, sha256_file
 
 FILES, ROWS, CONFLICT = "files_match_receipt", "rows_match_schema", "no_conflict"
-_CORRECT = "Correct the file in the old project, or choose a different version, and migrate the task again"
+_CORRECT_REMEDY = "Correct the file in the old project, or choose a different version, and migrate the task again"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of a task folder. `warns` means that the data is usable in spite of it."""
+    """Fault of a task folder; `warns` is true if the data is usable despite the fault."""
 
     text: str
     warns: bool = False
@@ -49,20 +49,22 @@ class Fault:
 
 @dataclass(frozen=True)
 class _TaskFolders:
-    """The task folders of a declaration: `every` partition, and the partitions `examined` in this run.
+    """Task folders of a declaration: all `partitions`, and the partitions `selected` in this run.
 
-    An examined folder that was never migrated fails. Other folders are checked only if they were migrated.
+    A selected folder that was never migrated fails. Other folders are checked only if they were migrated.
     """
 
     declaration: TaskMigrationDeclaration
-    every: Sequence[str]
+    partitions: Sequence[str]
     store: ArtifactStore
-    examined: Sequence[str]
+    selected: Sequence[str]
 
     @cached_property
     def faults(self) -> Mapping[str, Mapping[str, Sequence[Fault]]]:
-        """The faults of each task folder, by check."""
-        examined_keys = [p for p in self.every if p in self.examined or _is_migrated(self.declaration, self.store, p)]
+        """Task folder → check → faults of the folder."""
+        examined_keys = [
+            p for p in self.partitions if p in self.selected or _is_migrated(self.declaration, self.store, p)
+        ]
         return {p: self._find_faults(p) for p in examined_keys}
 
     def _find_faults(self, partition: str) -> Mapping[str, Sequence[Fault]]:
@@ -71,15 +73,15 @@ class _TaskFolders:
             return faults_by_check
         return {name: [replace(fault, warns=True) for fault in faults] for name, faults in faults_by_check.items()}
 
-    def finding(self, name: str, remedy: str) -> Finding:
-        """Return the finding of one check."""
+    def build_finding(self, name: str, remedy: str) -> Finding:
+        """Build the finding of one check over all task folders."""
         tasks = {p: faults_by_check[name] for p, faults_by_check in self.faults.items() if name in faults_by_check}
-        return _build_finding(tasks, [p for p in self.every if p not in self.faults], remedy)
+        return _build_finding(tasks, [p for p in self.partitions if p not in self.faults], remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _TaskChecks(WholeChecks[_TaskFolders]):
-    """The checks; a check without any task to examine is skipped, so it neither passes nor fails."""
+    """Checks of task folders; a check without any task to examine is skipped, so it neither passes nor fails."""
 
     def examine(
         self, spec: CheckedSpec, store: ArtifactStore, partitions: Sequence[str]
@@ -88,7 +90,7 @@ class _TaskChecks(WholeChecks[_TaskFolders]):
         return ((name, finding) for name, finding in findings if finding.facts["tasks"])
 
 
-def task_checks(declaration: TaskMigrationDeclaration, task_ids: Sequence[str]) -> WholeChecks[_TaskFolders]:
+def build_task_checks(declaration: TaskMigrationDeclaration, task_ids: Sequence[str]) -> WholeChecks[_TaskFolders]:
     """Return the checks of all task folders of a declaration, with the partitions in `task_ids`."""
     return _TaskChecks(checks=CHECKS, open=partial(_TaskFolders, declaration, task_ids))
 
@@ -97,11 +99,11 @@ def _is_migrated(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
     try:
         return store.receipt(declaration.artifact(TASK_FOLDER, partition)) is not None
     except DataprepError:
-        return True  # a damaged receipt fails
+        return True  # the check of a damaged receipt fails
 
 
 def _build_finding(tasks: Mapping[str, Sequence[Fault]], waiting: Sequence[str], remedy: str) -> Finding:
-    """Return one finding over tasks: a warning if all faults only warn. `waiting` tasks were never migrated."""
+    """Build one finding for all tasks, a warning if all faults only warn; `waiting` tasks were never migrated."""
     faults = [(p, fault) for p, task_faults in tasks.items() for fault in task_faults]
     faults.sort(key=lambda one: one[1].warns)  # the sort is stable, so files and lines stay in order
     verdicts = {
@@ -141,16 +143,16 @@ def check_task(
         folder = _TaskFolder(declaration, store, find_route(declaration, partition))
     except DataprepError as error:
         return {FILES: [Fault(str(error))]}
-    faults = {FILES: _collect_faults(folder.file_faults())}
+    faults = {FILES: _collect_faults(folder.find_file_faults())}
     if folder.rows:
-        faults[ROWS] = _collect_faults(folder.row_faults())
+        faults[ROWS] = _collect_faults(folder.find_row_faults())
     if folder.route.target.exists():
         faults[CONFLICT] = _collect_faults(folder.find_conflict_faults())
     return faults
 
 
 def _collect_faults(faults: Iterable[Fault]) -> list[Fault]:
-    """Return the faults; if an error ends them, it is the last one."""
+    """Collect faults; an error that ends the iteration becomes the last fault."""
     fault_list: list[Fault] = []
     try:
         fault_list.extend(faults)
@@ -163,7 +165,7 @@ def _collect_faults(faults: Iterable[Fault]) -> list[Fault]:
 
 @dataclass(frozen=True)
 class _TaskFolder:
-    """A task folder, opened for checks. Everything is read once, when a check first needs it."""
+    """Task folder, opened for checks; its files are read only once, when a check first needs them."""
 
     declaration: TaskMigrationDeclaration
     store: ArtifactStore
@@ -171,7 +173,7 @@ class _TaskFolder:
 
     @cached_property
     def record(self) -> MigrationRecord:
-        """The record of the migration; raises DataprepError if it is missing, damaged or different from its receipt."""
+        """Record of the migration; raises DataprepError if it is missing, damaged or different from its receipt."""
         artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
         receipt = self.store.receipt(artifact)
         if receipt is None:
@@ -197,7 +199,7 @@ class _TaskFolder:
 
     @cached_property
     def rows(self) -> Mapping[Split, TaskRows]:
-        """The rows of every readable file."""
+        """Split → the rows of its file, for readable files."""
         rows = {}
         for split, spec in self._list_files():
             path = self.route.target / spec.name
@@ -211,13 +213,13 @@ class _TaskFolder:
     def _list_files(self) -> Iterator[tuple[Split, FileSpec]]:
         return ((split, self.route.contract.files[split]) for split in self.route.contract.splits)
 
-    # --- files
+    # Files
 
-    def file_faults(self) -> Iterator[Fault]:
-        """Yield the differences from the record, and required files that are missing."""
+    def find_file_faults(self) -> Iterator[Fault]:
+        """Yield differences from the record, missing required files, and wrong permissions."""
         details = {a.name: a.detail for a in self.record.absent}
         for _, spec in self._list_files():
-            path, file_record = self.route.target / spec.name, self.record.file(spec.name)
+            path, file_record = self.route.target / spec.name, self.record.find_file(spec.name)
             if not os.path.lexists(path):
                 if spec.required or file_record is not None:
                     reason = f" ({details[spec.name]})" if spec.name in details else self._find_similar_name(spec.name)
@@ -226,7 +228,7 @@ class _TaskFolder:
                 kind = "a broken link" if path.is_symlink() and not path.exists() else "not a regular file"
                 yield Fault(f"{spec.name}: {kind} in {self.route.target}")
             else:
-                yield from self._permission_faults(spec.name)
+                yield from self._find_permission_faults(spec.name)
                 if file_record is not None:
                     yield from self._find_changes(file_record)
 
@@ -235,8 +237,8 @@ class _TaskFolder:
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
         return "".join(f" ({n} exists: names are case-sensitive)" for n in names if n.casefold() == name.casefold())
 
-    def _permission_faults(self, name: str) -> Iterator[Fault]:
-        """Yield faults in the permissions of a copy, or of the old project's file behind a link."""
+    def _find_permission_faults(self, name: str) -> Iterator[Fault]:
+        """Yield faults in the permissions of a copy, or of the old project's file to which a link points."""
         path = self.route.target / name
         permissions, is_link = stat.S_IMODE(path.stat().st_mode), path.is_symlink()
         text = f"{name}: its permissions are {permissions:04o}"
@@ -259,10 +261,10 @@ class _TaskFolder:
         elif path.is_symlink() != (file.how == "linked"):
             yield Fault(f"{file.name}: was {file.how}, but is now a {'link' if path.is_symlink() else 'file'}", True)
 
-    # --- rows
+    # Rows
 
-    def row_faults(self) -> Iterator[Fault]:
-        """Yield the rows that do not match the schema, with file and line."""
+    def find_row_faults(self) -> Iterator[Fault]:
+        """Yield faults of rows that do not match the schema, with file and line."""
         for split, rows in self.rows.items():
             spec = self.route.contract.files[split]
             if not rows.rows:
@@ -274,13 +276,13 @@ class _TaskFolder:
                 yield Fault(
                     f"{spec.name}: has {count_of(len(rows.rows), 'row')}, but the contract allows {allowed}", warns=True
                 )
-            for line, text, warns in _line_faults(self.route, split, rows):
+            for line, text, warns in _find_line_faults(self.route, split, rows):
                 yield Fault(f"{spec.name}:{line}: {text}", warns)
 
-    # --- conflicts
+    # Conflicts
 
     def find_conflict_faults(self) -> Iterator[Fault]:
-        """Yield the files that a migration would refuse to replace, and files that no migration wrote."""
+        """Yield faults for files that a migration would refuse to replace, and for files that no migration wrote."""
         source = read_source(self.route)
         yield from (Fault(text) for text in find_conflicts(self.declaration, self.store, source))
         artifact = self.declaration.artifact(TASK_FOLDER, self.route.partition)
@@ -291,37 +293,39 @@ class _TaskFolder:
                 yield Fault(f"{spec.name}: exists in {self.route.target}, but no migration of this version wrote it")
 
 
-def _line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterator[tuple[int, str, bool]]:
-    """Yield the faults of one file as line, text, and whether the fault only warns."""
+def _find_line_faults(route: TaskRoute, split: Split, rows: TaskRows) -> Iterator[tuple[int, str, bool]]:
+    """Yield the line and the text of each fault in one file, and whether the fault only warns."""
     contract = route.contract
     yield from ((d.line, d.detail, d.is_harmless) for d in rows.defects)
     first_lines: dict[object, int] = {}
-    validator = contract.row_validator(split)
+    validator = contract.build_row_validator(split)
     for name, row in zip(row_ids(rows.rows, contract), rows.rows, strict=True):
-        # do not show the id, which may identify a person; a missing id is a separate fault
+        # omit the id, because it may identify a person; a missing id is a separate fault
         if contract.id in row.value and first_lines.setdefault(name, row.line) != row.line:
             yield row.line, f"has the {contract.id} of line {first_lines[name]}", True
-        for text, warns in _row_faults(route, validator, row.value):
+        for text, warns in _find_row_faults(route, validator, row.value):
             yield row.line, text, warns
 
 
-def _row_faults(route: TaskRoute, validator: SchemaValidator, row: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Yield the faults of one row, and whether each of them only warns."""
+def _find_row_faults(
+    route: TaskRoute, validator: SchemaValidator, row: Mapping[str, Any]
+) -> Iterator[tuple[str, bool]]:
+    """Yield the text of each fault in one row, and whether the fault only warns."""
     try:
         validator.validate_python(row)
     except ValidationError as error:
         for row_error in error.errors(include_url=False, include_input=False, include_context=False):
             is_extra = row_error["type"] == "extra_forbidden"
-            # hide the key, because any text can be one, even a person's name
+            # hide the key, because any text can be a key, even a person's name
             key = "a key" if is_extra and route.declaration.sensitive else ".".join(map(str, row_error["loc"]))[:60]
             text = "is not in the contract" if is_extra else row_error["msg"]
             yield f"{key}: {text}", is_extra and route.contract.extra_keys == "warned"
     else:
-        yield from ((text, False) for text in _choice_faults(route.contract.choices, row))
+        yield from ((text, False) for text in _find_choice_faults(route.contract.choices, row))
 
 
-def _choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> Iterator[str]:
-    """Check that texts and labels match, their number is within the contract's bounds, and the answer is a label."""
+def _find_choice_faults(group: ChoiceGroup | None, row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield faults of a row's choices: unequal numbers of texts and labels, a wrong number, or an invalid answer."""
     if group is None:
         return
     texts, labels, answer = (value_at(row, path) for path in (group.texts, group.labels, group.answer))
@@ -339,17 +343,17 @@ CHECKS = (
     Check[_TaskFolders](
         FILES,
         "Every required file exists, is readable, and is the copy or link that the migration wrote.",
-        lambda folders: folders.finding(FILES, _CORRECT),
+        lambda folders: folders.build_finding(FILES, _CORRECT_REMEDY),
     ),
     Check[_TaskFolders](
         ROWS,
         "Every line is one JSON object with the declared keys, types, labels and choices.",
-        lambda folders: folders.finding(ROWS, _CORRECT),
+        lambda folders: folders.build_finding(ROWS, _CORRECT_REMEDY),
     ),
     Check[_TaskFolders](
         CONFLICT,
         "The new project has no other files that the migration would overwrite or the trainer would read.",
-        lambda folders: folders.finding(CONFLICT, "Move the file away, then migrate the task again"),
+        lambda folders: folders.build_finding(CONFLICT, "Move the file away, then migrate the task again"),
     ),
 )
 """All checks of a task folder."""

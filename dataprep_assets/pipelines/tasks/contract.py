@@ -1,10 +1,10 @@
-"""The contract of a task: the files of its folder and the schema of their rows.
+"""Contract of a task: the files of its folder and the schema of their rows.
 
-Contracts are data, with one YAML file per task in `contracts/`. A new task needs only a few lines to get its migration
-and its checks. A declaration may add contracts of its own. A contract with `like: Copa` starts from a shipped one and
+Contracts are data, with one YAML file per task in `contracts/`. A few lines are enough for the migration and the checks
+of a new task. A declaration may also contain contracts. A contract with `like: Copa` starts from a shipped contract and
 overrides some of its keys. Source: docs/formats/task-folders.md.
 
-Entry points: `TaskContract`, `load_shipped_contracts`, `contract_from`.
+Entry points: `TaskContract`, `load_shipped_contracts`, `parse_contract`.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _FOLDER = Path(__file__).parent / "contracts"
 
 
 class FileSpec(DeclarationModel):
-    """One split's file."""
+    """File of one split: its name, and whether the trainer requires it."""
 
     name: str = Field(pattern=_FILE_NAME, description="Exact file name (case-sensitive).")
     required: bool = Field(True, description="Whether the trainer requires the file.")
@@ -105,17 +105,17 @@ class TaskContract(DeclarationModel):
             raise ValueError(f"labels: must be set for all of {', '.join(self.splits)}, or not at all")
         group = (self.choices.texts, self.choices.labels, self.choices.answer) if self.choices else ()
         for path in (*self.text, *group):
-            if not self._has(path):
+            if not self._has_key(path):
                 raise ValueError(f"unknown key {path!r}. Available: {', '.join(sorted(self.keys))}")
         return self
 
-    def row_validator(self, split: Split) -> SchemaValidator:
+    def build_row_validator(self, split: Split) -> SchemaValidator:
         """Return the validator of the split's rows."""
         labels = {"one_of": self.labels.get(split, ())}
         keys = self.keys | {self.label: self.keys[self.label].model_copy(update=labels)} if self.labels else self.keys
-        return SchemaValidator(_object_schema(keys, self))
+        return SchemaValidator(_build_object_schema(keys, self))
 
-    def _has(self, path: str) -> bool:
+    def _has_key(self, path: str) -> bool:
         keys = self.keys
         for part in path.split("."):
             if part not in keys:
@@ -124,17 +124,18 @@ class TaskContract(DeclarationModel):
         return True
 
 
-def _object_schema(keys: Mapping[str, KeySpec], contract: TaskContract, parent_path: str = "") -> CoreSchema:
+def _build_object_schema(keys: Mapping[str, KeySpec], contract: TaskContract, parent_path: str = "") -> CoreSchema:
     fields = {
-        key: core_schema.typed_dict_field(_key_schema(spec, contract, parent_path + key)) for key, spec in keys.items()
+        key: core_schema.typed_dict_field(_build_key_schema(spec, contract, parent_path + key))
+        for key, spec in keys.items()
     }
     extra: Literal["ignore", "forbid"] = "ignore" if contract.extra_keys == "allowed" else "forbid"
     return core_schema.typed_dict_schema(fields, extra_behavior=extra, strict=True)
 
 
-def _key_schema(spec: KeySpec, contract: TaskContract, path: str) -> CoreSchema:
+def _build_key_schema(spec: KeySpec, contract: TaskContract, path: str) -> CoreSchema:
     if spec.type == "object":
-        return _object_schema(spec.keys, contract, f"{path}.")
+        return _build_object_schema(spec.keys, contract, f"{path}.")
     is_text = path in contract.text
     text = core_schema.str_schema(strict=True, strip_whitespace=is_text, min_length=1 if is_text else 0)
     types: dict[str, CoreSchema] = {
@@ -151,8 +152,8 @@ def _key_schema(spec: KeySpec, contract: TaskContract, path: str) -> CoreSchema:
 
 @lru_cache(maxsize=1)
 def load_shipped_contracts() -> Mapping[str, TaskContract]:
-    """Return the contracts that come with the package, by folder name, in name order."""
-    return {name: contract_from(value, f"contracts/{name}.yaml") for name, value in _load_shipped_values().items()}
+    """Return the contracts that the package includes, by folder name, sorted by name."""
+    return {name: parse_contract(value, f"contracts/{name}.yaml") for name, value in _load_shipped_values().items()}
 
 
 @lru_cache(maxsize=1)
@@ -160,8 +161,8 @@ def _load_shipped_values() -> Mapping[str, Mapping[str, Any]]:
     return {path.stem: yaml.safe_load(path.read_bytes()) for path in sorted(_FOLDER.glob("*.yaml"))}
 
 
-def contract_from(value: Any, location: str) -> TaskContract:
-    """Return a contract from its YAML value, which may start from a shipped one (`like: Copa`).
+def parse_contract(value: Any, location: str) -> TaskContract:
+    """Parse the YAML value of a contract, which may start from a shipped contract (`like: Copa`).
 
     Raises ConfigError with `location`, the key, the value and the allowed values.
     """

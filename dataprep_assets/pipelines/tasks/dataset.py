@@ -1,6 +1,6 @@
-"""A migration of task folders: its artifacts, remarks, data card and summary.
+"""Dataset class of task migrations: artifacts, remarks, data card and summary.
 
-`<dataset>/task_folder` has one partition per task (or version of one), which contains its files for the trainer.
+`<dataset>/task_folder` has one partition per task, or per version of a task, with the files for the trainer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.tasks.checks import task_checks
+from dataprep_assets.pipelines.tasks.checks import build_task_checks
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import VERSION, TaskFolderFacts, build_present_recipe, migrate_task
 from dataprep_assets.pipelines.tasks.record import MigrationRecord, read_record
@@ -37,9 +37,9 @@ from dataprep_assets.pipelines.tasks.routes import (
     TaskRoute,
     find_route,
     find_target,
+    format_task_line,
     list_partitions,
     list_skipped_partitions,
-    task_line,
 )
 
 
@@ -53,8 +53,8 @@ class Tasks(Dataset):
 
     @cached_property
     def specs(self) -> Sequence[ArtifactSpec]:
-        specs = [task_folder_spec(self.declaration)]
-        return [*specs, _card_spec(self.declaration, specs)]
+        specs = [build_task_folder_spec(self.declaration)]
+        return [*specs, _build_card_spec(self.declaration, specs)]
 
     def product(self, store: ArtifactStore) -> Artifact:
         return self.declaration.artifact(TASK_FOLDER, list_partitions(self.declaration)[0])
@@ -68,7 +68,7 @@ class Tasks(Dataset):
         return lines
 
     def _describe_state(self, store: ArtifactStore, partition: str) -> str:
-        """Return the state of a partition's migration, with the line for a training script."""
+        """Describe the state of a partition's migration, with the line for a training script."""
         try:
             receipt = store.receipt(self.declaration.artifact(TASK_FOLDER, partition))
         except DataprepError:
@@ -77,16 +77,16 @@ class Tasks(Dataset):
             return f"{partition:<24}  not migrated yet"
         facts = TaskFolderFacts.from_receipt(receipt)
         files, rows, target = len(facts.rows), sum(facts.rows.values()), find_target(self.declaration, partition)
-        # show the line only if the folder exists, so that scripts can use it
-        line = task_line(target) if target.is_dir() else f"its folder is missing: {target}"
+        # show the line only if the folder exists, because otherwise a script cannot use it
+        line = format_task_line(target) if target.is_dir() else f"its folder is missing: {target}"
         return f"{partition:<24}{facts.version:>16}{files:>8}{rows:>10,}   {line}"
 
-    def standing_lines(self, store: ArtifactStore) -> list[str]:
+    def describe_state(self, store: ArtifactStore) -> list[str]:
         return self.summary(store)
 
 
 def _find_remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
-    """Yield remarks on the folders before a migration. Lists folders, but reads no file."""
+    """Yield remarks on the folders before a migration; lists folders, but reads no files."""
     if not migration.old_tasks.is_dir():
         text = (
             f"old_root: {migration.old_tasks}: folder does not exist. Correct `old_root`, or set `layout` to the part "
@@ -112,21 +112,21 @@ def _find_remarks(migration: TaskMigrationDeclaration) -> Iterator[Remark]:
         yield Remark(keys=("original",), sentence=text, hint=True)
 
 
-def _card_spec(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
-    """Return the data card of a migration, with a source and a license for each task."""
+def _build_card_spec(declaration: TaskMigrationDeclaration, specs: Sequence[ArtifactSpec]) -> ArtifactSpec:
+    """Build the data card of a migration, with a source and a license for each task."""
     return build_data_card_spec(
         CardSubject(
             declaration=declaration,
             specs=specs,
             products=specs,
             counted=specs,
-            sources=partial(_card_sources, declaration),
-            splits=_card_splits,
+            sources=partial(_list_card_sources, declaration),
+            splits=_count_card_splits,
         )
     )
 
 
-def _card_sources(declaration: TaskMigrationDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
+def _list_card_sources(declaration: TaskMigrationDeclaration, _: ArtifactStore, receipts: Receipts) -> list[CardSource]:
     facts = _read_facts(receipts)
     sources = {
         task: CardSource(name=task, kind="task folder", files=sum(len(f.rows) for f in facts if f.task == task))
@@ -135,7 +135,7 @@ def _card_sources(declaration: TaskMigrationDeclaration, _: ArtifactStore, recei
     return [add_attribution(source, declaration.tasks[task]) for task, source in sources.items()]
 
 
-def _card_splits(receipts: Receipts) -> list[SplitCounts]:
+def _count_card_splits(receipts: Receipts) -> list[SplitCounts]:
     facts = _read_facts(receipts)
     return [
         SplitCounts(
@@ -151,11 +151,11 @@ def _read_facts(receipts: Receipts) -> list[TaskFolderFacts]:
     return [TaskFolderFacts.from_receipt(receipt) for task_receipts in receipts.values() for receipt in task_receipts]
 
 
-# --- the artifact
+# Artifact
 
 
-def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
-    """Return the spec of a migration's task folders; a folder that fails does not stop the others."""
+def build_task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
+    """Return the spec of a migration's task folders; a failed folder does not stop the other folders."""
     keys = list_partitions(declaration)
     return ArtifactSpec(
         declaration=declaration,
@@ -171,7 +171,7 @@ def task_folder_spec(declaration: TaskMigrationDeclaration) -> ArtifactSpec:
         build=partial(_build_folders, declaration),
         metadata=partial(_build_metadata, declaration),
         losses=partial(_find_losses, declaration),
-        check_groups=(task_checks(declaration, keys),),
+        check_groups=(build_task_checks(declaration, keys),),
     )
 
 
@@ -189,15 +189,15 @@ def _build_folders(declaration: TaskMigrationDeclaration, request: BuildRequest)
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
-            # replaced files count as work, even if the artifact that describes them is up to date
+            # not reused if files were replaced, even if the artifact that describes them is up to date
             yield Outcome.from_receipt(migration.receipt, migration.reused and not migration.placed)
 
 
 def _describe_tasks(declaration: TaskMigrationDeclaration) -> str:
-    """Return the asset's description for the UI, in Markdown, with a table of the declared tasks."""
+    """Build the asset's description for the UI, in Markdown, with a table of the declared tasks."""
     tasks = []
     for name, task in declaration.tasks.items():
-        files = ", ".join(file.name for file in declaration.contract(name).files.values())
+        files = ", ".join(file.name for file in declaration.find_contract(name).files.values())
         tasks.append(f"| {name}{' (optional)' if task.optional else ''} | {task.version} | {task.mode} | {files} |")
     sentences = (
         "Task folders of the old project, migrated to the folders that the trainer reads. Each partition is a task, or "
@@ -211,14 +211,14 @@ def _describe_tasks(declaration: TaskMigrationDeclaration) -> str:
 def _find_losses(
     declaration: TaskMigrationDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]
 ) -> Iterator[Loss]:
-    """Yield absent and ignored files, the original's rows without a counterpart, and folders that are not versions."""
+    """Yield absent and ignored files, original rows without a counterpart, and folders that are not versions."""
     skipped: dict[tuple[str, str], Loss] = {}
     for receipt in receipts:
         partition = receipt.partition or ""
         if (record := read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))) is None:
             continue
         for folder in record.unordered_versions:
-            # no total, because only the chosen folders are known to be versions
+            # the total is 0, because only the chosen folders are known to be versions
             skipped[record.task, folder.name] = _build_loss(
                 "not_a_version", {folder.name: 1}, 0, record.task, unit="folder", kind=folder.reason
             )
@@ -227,7 +227,7 @@ def _find_losses(
         for absent_file in record.absent:
             yield _build_loss("absent", {absent_file.name: 1}, files, partition, kind=absent_file.cause)
         for split, difference in record.differences.items():
-            name = declaration.contract(record.task).files[split].name
+            name = declaration.find_contract(record.task).files[split].name
             lost, kind = {name: difference.missing}, f"rows of the {record.compared_with}"
             part = f"{partition}, {split}"
             yield _build_loss("no_row_of_its_id", lost, difference.original_rows, part, unit="row", kind=kind)
@@ -248,17 +248,19 @@ def _build_metadata(
 ) -> Mapping[str, ShownValue]:
     partition = receipt.partition or ""
     record = read_record(store.local(declaration.artifact(TASK_FOLDER, partition)))
-    return {} if record is None else _describe(declaration, partition, record)
+    return {} if record is None else _describe_record(declaration, partition, record)
 
 
-def _describe(declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord) -> dict[str, ShownValue]:
-    """Return metadata: the files' origin, their differences from the original, and the value for a training script."""
+def _describe_record(
+    declaration: TaskMigrationDeclaration, partition: str, record: MigrationRecord
+) -> dict[str, ShownValue]:
+    """Build metadata: origins of the files, differences from the original, and the value for a training script."""
     route = find_route(declaration, partition)
     metadata: dict[str, ShownValue] = {
         "TASK": str(route.target),
-        "training_script_line": task_line(route.target),
+        "training_script_line": format_task_line(route.target),
         "version": record.version,
-        "file_origins": Table(record.origin_table()),
+        "file_origins": Table(record.build_origin_table()),
         "missing_files": len(record.absent),
     }
     metadata |= {f"rows_{file.split}": file.rows for file in record.files}
@@ -276,7 +278,7 @@ def _describe(declaration: TaskMigrationDeclaration, partition: str, record: Mig
     return metadata
 
 
-# --- changes in the old project: the names and sizes of the files in its task folders
+# Changes in the old project, detected by the names and sizes of the files in its task folders
 
 
 def _compute_identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -> SourceIdentity:
@@ -284,18 +286,18 @@ def _compute_identity(declaration: TaskMigrationDeclaration, _: ArtifactStore) -
     stamps: list[list[str | int]] = []
     for partition in list_partitions(declaration):
         route = find_route(declaration, partition)
-        for name, path in _source_files(route):
+        for name, path in _find_source_files(route):
             listing.append([partition, route.version, name, path.stat().st_size])
             stamps.append([name, read_modification_time(path, name)])
-            # edits of the original also count, because the record lists differences from it
+            # include the original, because the record lists differences from it
             original = route.reference[1] / path.name if route.reference else None
             if original is not None and original.is_file():
                 stamps.append([f"reference of {name}", read_modification_time(original, name)])
     return identify_listing(listing, stamps)
 
 
-def _source_files(route: TaskRoute) -> Iterator[tuple[str, Path]]:
-    """Yield the name in the old project and the path of each file that a migration would take. Reads no file."""
+def _find_source_files(route: TaskRoute) -> Iterator[tuple[str, Path]]:
+    """Yield the name in the old project and the path of each file that a migration would read; reads no files."""
     for split in route.contract.splits:
         folders = [route.source, *([route.base] if split in route.task_declaration.inherit else [])]
         name = route.contract.files[split].name
@@ -305,7 +307,7 @@ def _source_files(route: TaskRoute) -> Iterator[tuple[str, Path]]:
 
 
 def _describe_changes(declaration: TaskMigrationDeclaration, store: ArtifactStore) -> str:
-    """Return the changes since the records of the current migrations, in words."""
+    """Describe the changes since the current migrations, by their records."""
     new = versions = edited = 0
     for partition in list_partitions(declaration):
         artifact = declaration.artifact(TASK_FOLDER, partition)
@@ -316,6 +318,6 @@ def _describe_changes(declaration: TaskMigrationDeclaration, store: ArtifactStor
         elif record.version != route.version:
             versions += 1
         else:
-            sizes = {name: path.stat().st_size for name, path in _source_files(route)}
+            sizes = {name: path.stat().st_size for name, path in _find_source_files(route)}
             edited += sizes != {f.source: f.bytes for f in record.files}
     return join_counts([(new, "task", "new"), (versions, "version", "new"), (edited, "task", "changed")])

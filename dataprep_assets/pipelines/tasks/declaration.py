@@ -1,7 +1,7 @@
-"""The declaration of a migration of task folders, validated once, and the names of its artifacts.
+"""Declaration of a migration of task folders, validated once, and the names of its artifacts.
 
 This is the schema of `type: dataprep_assets.components.TaskMigration`: its field descriptions are the YAML reference.
-Paths are resolved against the folder of the YAML, and no key contains one.
+Paths are resolved against the folder of the YAML, and are not part of any artifact's key.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from dataprep_assets.engine.source_key import KeyedSources
 from dataprep_assets.engine.yaml.declaration import Attribution, resolve_path
 from dataprep_assets.engine.yaml.declaration_model import PARTITION
 from dataprep_assets.errors import ConfigError
-from dataprep_assets.pipelines.tasks.contract import TaskContract, contract_from, load_shipped_contracts
+from dataprep_assets.pipelines.tasks.contract import TaskContract, load_shipped_contracts, parse_contract
 from dataprep_assets.planning.task_versions import BASE
 
 TASK_FOLDER = "task_folder"
@@ -118,7 +118,7 @@ class TaskMigrationDeclaration(KeyedSources):
         self._contracts.update(load_shipped_contracts())
         for name, value in self.contracts.items():
             try:
-                contract = contract_from({"folder": name, **value}, f"contracts.{name}")
+                contract = parse_contract({"folder": name, **value}, f"contracts.{name}")
             except ConfigError as error:
                 raise ValueError(str(error)) from error
             if contract.folder != name:
@@ -145,7 +145,7 @@ class TaskMigrationDeclaration(KeyedSources):
         }
         return super().resolve_paths(folder).model_copy(update=update)
 
-    def contract(self, task: str) -> TaskContract:
+    def find_contract(self, task: str) -> TaskContract:
         """Return the contract of a declared task."""
         return self._contracts[task]
 

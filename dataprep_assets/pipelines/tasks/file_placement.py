@@ -1,8 +1,9 @@
 """Placement of a file in the trainer's folder.
 
-The target is in the user's project, not in the artifact storage, so existing files there are not ours. A copy or link
-is staged next to its target and then renamed to it. A kill at any moment leaves the old file or the new one. Staged
-names are fixed (`.<name>.staged`), so that the next run removes a killed run's files. Callers hold a lock.
+The target is in the user's project, not in the artifact storage, so existing files there may belong to the user. A copy
+or link is staged next to its target and then renamed. If the process is killed, either the old file or the new file
+remains. Staged names are fixed (`.<name>.staged`), so that the next run can remove a killed run's files. Callers hold a
+lock.
 """
 
 import os
@@ -19,22 +20,22 @@ from dataprep_assets.stores.files import PLAIN, SourceDigests, fsync_directory, 
 MODE = 0o644
 """Permissions of a copy: readable by everyone, because any user may run the trainer."""
 PRIVATE_MODE = 0o600
-"""Permissions of a sensitive dataset's copy: readable by the user who migrates, who also runs the trainer."""
+"""Permissions of a sensitive dataset's copy: readable only by the user who migrates and who runs the trainer."""
 TargetState = Literal["absent", "done", "permissions", "same_content", "other_link", "other_file"]
-"""The state of a target, compared with the required file.
+"""State of a target, compared with the required file.
 
 - `absent`: the target does not exist
 - `done`: the target is as required
 - `permissions`: only the permissions differ
 - `same_content`: the same content, but not as the required copy or link
-- `other_link`: a link to other content or to a missing file
-- `other_file`: a file with other content
+- `other_link`: a link to different content or to a missing file
+- `other_file`: a file with different content
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """A file required at `target`: the content of `source`, which has this SHA-256, as a copy or as a link to it.
+    """File required at `target`: the content of `source`, which has this SHA-256, as a copy or as a link.
 
     `permissions` apply to copies. `digests` computes the digests in messages.
     """
@@ -47,24 +48,24 @@ class Placement:
     digests: SourceDigests = PLAIN
 
     def shorten_digest(self, sha256: str) -> str:
-        """Return the first characters of a file's digest, for messages, from its SHA-256 (hex)."""
+        """Return the first characters of a file's digest for messages, given the file's SHA-256 (hex)."""
         return f"{self.digests.digest_of(sha256)[:12]}…"
 
     @property
     def staged_path(self) -> Path:
-        """The path where the file is prepared."""
+        """Path at which the file is prepared."""
         return self.target.with_name(f".{self.target.name}.staged")
 
     @property
     def link_text(self) -> str:
-        """The target text of a link: relative if both ends share a tree, which can then be moved, else absolute."""
+        """Target of a link, as text: relative if both ends share a tree, which can then be moved, else absolute."""
         source, folder = self.source.resolve(), self.target.parent.resolve()
-        # if only the root is shared, neither tree moves with the other, so the link is absolute
+        # if both ends share only the root, they are not moved together, so the link is absolute
         if os.path.commonpath([source, folder]) == os.path.sep:
             return str(source)
         return os.path.relpath(source, folder)
 
-    def state(self) -> TargetState:
+    def find_state(self) -> TargetState:
         """Return the state of the target; raise ConfigError for a folder or a device, which are never replaced."""
         target = self.target
         try:
@@ -90,7 +91,7 @@ class Placement:
         return "done" if stat.S_IMODE(kind) == self.permissions else "permissions"
 
     def place(self) -> None:
-        """Put the file at its target, replacing an existing one by one rename; durable on return.
+        """Place the file at its target, replacing an existing file atomically; the change is durable on return.
 
         Raises SourceError if the source changed since it was read, ConfigError if a file is where a folder must be.
         """
@@ -104,14 +105,14 @@ class Placement:
             os.symlink(self.link_text, self.staged_path)
         else:
             self._copy()
-        # The rename switches from the old to the new content at once. Sync it, because the receipt depends on it.
+        # the rename replaces the old content atomically; sync it, because the receipt depends on it
         os.replace(self.staged_path, self.target)
         fsync_directory(self.target.parent)
 
     def _copy(self) -> None:
         with open(self.source, "rb") as source, open(self.staged_path, "xb") as copy:
             shutil.copyfileobj(source, copy)
-            # set permissions before the rename, so that the target never has others
+            # set permissions before the rename, so that the target never has different permissions
             os.fchmod(copy.fileno(), self.permissions)
             copy.flush()
             os.fsync(copy.fileno())
@@ -125,7 +126,7 @@ class Placement:
 
 
 def _read_digest(path: Path) -> str | None:
-    """Return the SHA-256 of a regular file, following links; None if there is none."""
+    """Return the SHA-256 of a regular file, following links; None if the path is not a regular file."""
     try:
         # digest only regular files, because a FIFO would block, and a folder or a device has no digest
         return sha256_file(path) if path.is_file() else None

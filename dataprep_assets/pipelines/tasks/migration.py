@@ -3,9 +3,9 @@
 The files go into the new project's own tree (`file_placement`). The artifact in the storage describes them in
 `migration.json`, with the origin of each file (`record`).
 
-All files are read and all conflicts rejected first. Then the files are renamed into place, and the receipt is written
-last. A rerun skips finished steps. Only files that a migration wrote and that are unchanged are replaced. Files missing
-in the old project are recorded for the checks, so that other files and tasks are still migrated.
+First all files are read and all conflicts are rejected. Then the files are renamed into place, and the receipt is
+written last. A rerun skips finished steps. Only files that a migration wrote and that are unchanged are replaced. Files
+missing in the old project are recorded for the checks, so that other files and tasks are still migrated.
 
 Entry points: `migrate_task`, `build_present_recipe`, `read_source`, `find_conflicts`, `TaskFolderFacts`.
 """
@@ -48,12 +48,12 @@ from dataprep_assets.stores.locks import open_own_file, refuse_link
 VERSION = 3
 
 
-# --- the old project
+# Old project
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileToMigrate:
-    """A file of the old project to migrate."""
+    """File of the old project that is to be migrated."""
 
     file: MigratedFile
     path: Path
@@ -62,7 +62,7 @@ class FileToMigrate:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFolder:
-    """The files of one task folder in the old project, present and absent."""
+    """Files of one task folder in the old project, present and absent."""
 
     route: TaskRoute
     files: tuple[FileToMigrate, ...]
@@ -70,7 +70,7 @@ class SourceFolder:
 
     @property
     def placements(self) -> list[Placement]:
-        """The files required in the new project."""
+        """Files required in the new project, with their sources."""
         return [
             Placement(
                 source=f.path,
@@ -85,17 +85,17 @@ class SourceFolder:
 
     @property
     def record(self) -> MigrationRecord:
-        """The record of a migration of this folder."""
+        """Record of a migration of this folder."""
         route = self.route
         return MigrationRecord(
             task=route.task,
             version=route.version,
             mode=route.task_declaration.mode,
-            # a relative path, so that the record does not depend on where the projects are
+            # a relative path, so that the record does not depend on the projects' locations
             place=route.target.relative_to(route.declaration.new_root.absolute()).as_posix(),
             files=tuple(f.file for f in self.files),
             absent=self.absent,
-            ignored_files=_ignored_files(route),
+            ignored_files=_list_ignored_files(route),
             unordered_versions=tuple(UnorderedVersion(name=u.name, reason=u.reason) for u in route.unordered),
             compared_with=route.reference[0] if route.reference else None,
             differences=dict(self._find_differences()),
@@ -116,12 +116,12 @@ class SourceFolder:
 
 
 def read_source(route: TaskRoute) -> SourceFolder:
-    """Read the old project's files. Unusable files are listed as absent, with the cause."""
+    """Read the old project's files; list unusable files as absent, with the cause."""
     files: list[FileToMigrate] = []
     absent_files: list[AbsentFile] = []
     for split in route.contract.splits:
         source = _read_file(route, split, route.source, inherited=False)
-        # Do not replace a version's unusable file with the base's, which would then be trained on as this version.
+        # inherit only missing files, because the base's file must not replace a version's unusable file
         is_missing = isinstance(source, AbsentFile) and source.cause == "missing"
         if is_missing and route.source != route.base and split in route.task_declaration.inherit:
             source = _read_file(route, split, route.base, inherited=True)
@@ -159,9 +159,9 @@ def _read_file(route: TaskRoute, split: Split, folder: Path, *, inherited: bool)
 
 
 def _explain_unusable(route: TaskRoute, path: Path, place: str) -> tuple[AbsenceCause, str] | None:
-    """Return why a file of the old project is unusable; None if it is usable."""
+    """Return the cause and a sentence if a file of the old project is unusable; None if it is usable."""
     try:
-        # list the folder for the exact names, which matter even where a file system ignores case
+        # list the folder, because exact names matter even on a file system that ignores case
         names = os.listdir(path.parent)
     except (FileNotFoundError, NotADirectoryError):
         return "missing", f"the folder {path.parent.relative_to(route.declaration.old_root).as_posix()} does not exist"
@@ -188,23 +188,23 @@ def _explain_unusable(route: TaskRoute, path: Path, place: str) -> tuple[Absence
     return None
 
 
-def _ignored_files(route: TaskRoute) -> tuple[str, ...]:
-    """Return files in the version's folder that the trainer never reads, so that no one expects them to be migrated."""
+def _list_ignored_files(route: TaskRoute) -> tuple[str, ...]:
+    """Return the files in the version's folder that the trainer never reads and that are not migrated."""
     known_names = {f.name for f in route.contract.files.values()}
     try:
         with os.scandir(route.source) as entries:
             return tuple(
                 sorted(e.name for e in entries if e.name not in known_names and e.is_file(follow_symlinks=False))
             )
-    except OSError:  # `AbsentFile` gives the reason
+    except OSError:  # `AbsentFile` contains the reason
         return ()
 
 
-# --- the new project
+# New project
 
 
 class TaskFolderFacts(Facts):
-    """Facts in the receipt of a task folder: `rows` are counts by split, `place` is relative to the new project."""
+    """Facts in the receipt of a task folder: `rows` has counts per split; `place` is relative to the new project."""
 
     task: str
     version: str
@@ -215,7 +215,7 @@ class TaskFolderFacts(Facts):
 
     @classmethod
     def from_record(cls, record: MigrationRecord) -> Self:
-        """Return the facts of the receipt that is committed with this record."""
+        """Return the facts for the receipt of an artifact with this record."""
         return cls(
             task=record.task,
             version=record.version,
@@ -228,9 +228,9 @@ class TaskFolderFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class MigrationResult:
-    """The result of migrating a task folder.
+    """Result of migrating a task folder.
 
-    `placed` lists the files that this run put in place. `reused` is True if the artifact was up to date. If `placed` is
+    `placed` lists the files that this run placed. `reused` is True if the artifact was up to date. If `placed` is
     also empty, there was nothing to do.
     """
 
@@ -243,17 +243,17 @@ class MigrationResult:
 
 @dataclass(frozen=True, kw_only=True)
 class PendingRecipe(Recipe):
-    """The recipe of a task folder whose files are not all in the new project, or cannot be put there.
+    """Recipe of a task folder some of whose files are missing in the new project or cannot be placed there.
 
-    `reason` is a sentence with the cause, unless the artifact itself is out of date. A migration that would be rejected
-    has no recipe, and an empty `key`.
+    `reason` is a sentence with the cause, used unless the artifact itself is out of date. `key` is empty if the
+    migration would be rejected.
     """
 
     reason: str
 
-    def difference(self, receipt: Receipt) -> Change:
-        changed = super().difference(receipt) if self.key else None
-        return changed or Change(kind="damaged" if self.key else "input changed", reason=self.reason)
+    def find_change(self, receipt: Receipt) -> Change:
+        change = super().find_change(receipt) if self.key else None
+        return change or Change(kind="damaged" if self.key else "input changed", reason=self.reason)
 
 
 def build_task_recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
@@ -266,7 +266,7 @@ def build_task_recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
         **{f"{file.name} (absent)": file for file in record.absent},
         **{f"{split} rows against the {record.compared_with}": d for split, d in record.differences.items()},
     }
-    # files that the trainer does not read, and folders that are not versions
+    # lists of files that the trainer does not read, and of folders that are not versions
     lists = {name: value[name] for name in ("ignored_files", "unordered_versions") if value[name]}
     return Recipe(
         artifact=artifact,
@@ -282,26 +282,25 @@ def build_task_recipe(artifact: Artifact, record: MigrationRecord) -> Recipe:
 
 
 def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> MigrationResult:
-    """Put one task folder into the new project, and build its artifact unless it is up to date.
+    """Place the files of one task folder in the new project, and build its artifact unless it is up to date.
 
     `declaration` has the old and the new project, `store` contains the artifact, and `partition` is one of
-    `routes.partitions`. Raises ConfigError, before any change, for a file that differs and was not written by a
-    migration or has been changed since. Also raises it for a folder in place of a file, and for a new project inside
-    the old one.
+    `routes.list_partitions`. Raises ConfigError, before any change, for a different file that no migration wrote or
+    that was changed afterwards, for a folder in place of a file, and for a new project inside the old project.
     """
     route = find_route(declaration, partition)
     _require_outside_old_project(route)
     artifact = declaration.artifact(TASK_FOLDER, partition)
     with _lock_partition(store.directory(artifact)):
-        # Read all files and reject all conflicts before the first change. The lock keeps other migrations from
-        # changing the files in between.
+        # read all files and reject all conflicts before the first change; the lock prevents other migrations from
+        # changing the files in between
         source = read_source(route)
-        states = [(placement, placement.state()) for placement in source.placements]
+        states = [(placement, placement.find_state()) for placement in source.placements]
         if conflicts := list(find_conflicts(declaration, store, source)):
             raise ConfigError(f"{conflicts[0]} ({count_of(len(conflicts), 'file')} in conflict). Nothing was changed")
         placed_names = []
         for placement, state in states:
-            # a killed run may have left a file with this name, which would block a new link or copy
+            # remove the file of a killed run, which would block a new link or copy
             placement.staged_path.unlink(missing_ok=True)
             if state == "done":
                 continue
@@ -322,13 +321,13 @@ def migrate_task(declaration: TaskMigrationDeclaration, store: ArtifactStore, pa
 
 
 def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, source: SourceFolder) -> Iterator[str]:
-    """Yield why the migration of a folder is rejected: files in the new project that others wrote or changed."""
+    """Yield a sentence for each file that blocks a migration: files in the new project that users wrote or changed."""
     try:
         record = read_record(store.local(declaration.artifact(TASK_FOLDER, source.route.partition)))
-    except IntegrityError:  # without its record, a file counts as someone else's
+    except IntegrityError:  # without a record, every file counts as the user's
         record = None
     for placement in source.placements:
-        state, target = placement.state(), placement.target
+        state, target = placement.find_state(), placement.target
         if state not in ("other_file", "other_link") or _is_own(source.route, placement, record):
             continue
         content = "a link to different content"
@@ -341,25 +340,26 @@ def find_conflicts(declaration: TaskMigrationDeclaration, store: ArtifactStore, 
 
 
 def _is_own(route: TaskRoute, placement: Placement, record: MigrationRecord | None) -> bool:
-    """Return whether a target was put there by a migration and is unchanged."""
+    """Return whether a migration placed the target and it is unchanged."""
     target = placement.target
-    if target.is_symlink():  # a broken link, or a link into the old project, has no content of its own
+    # a broken link, or a link into the old project, has no content of its own
+    if target.is_symlink():
         return not target.exists() or target.resolve().is_relative_to(route.declaration.old_root.resolve())
-    file = record.file(target.name) if record else None
+    file = record.find_file(target.name) if record else None
     return file is not None and file.how == "copied" and file.sha256 == placement.digests.digest_of(sha256_file(target))
 
 
 def build_present_recipe(declaration: TaskMigrationDeclaration, store: ArtifactStore, partition: str) -> Recipe:
-    """Return the current recipe of a partition's artifact, one of `routes.partitions`, without changing anything.
+    """Return the current recipe of a partition's artifact without changing anything.
 
-    The recipe is a `PendingRecipe` if a file in the new project has changed since its migration, or if a migration
-    would be rejected.
+    `partition` is one of `routes.list_partitions`. The recipe is a `PendingRecipe` if a file in the new project has
+    changed since its migration, or if a migration would be rejected.
     """
     artifact = declaration.artifact(TASK_FOLDER, partition)
     try:
         route = find_route(declaration, partition)
         source = read_source(route)
-        pending = [p.target.name for p in source.placements if p.state() != "done"]
+        pending = [p.target.name for p in source.placements if p.find_state() != "done"]
         recipe = build_task_recipe(artifact, source.record)
     except DataprepError as error:
         return PendingRecipe(artifact=artifact, key="", reason=str(error))
@@ -380,7 +380,7 @@ def _require_outside_old_project(route: TaskRoute) -> None:
 
 @contextmanager
 def _lock_partition(directory: Path) -> Iterator[None]:
-    """Allow one migration of a partition at a time; the kernel releases the lock when its process dies."""
+    """Allow only one migration of a partition at a time; the kernel releases the lock when the process dies."""
     # keep the lock outside of the artifact's own folder, which is replaced as a whole
     area = directory.parent / STAGING
     area.mkdir(parents=True, exist_ok=True)

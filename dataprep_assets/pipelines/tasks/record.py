@@ -1,4 +1,4 @@
-"""The record of a migrated task folder, `migration.json`: the origin of each file, and absent files.
+"""Record of a migrated task folder, `migration.json`: the origin of each file, and absent files.
 
 It contains neither absolute paths nor times, so the same old project always gives the same record.
 """
@@ -28,7 +28,7 @@ class _RecordModel(BaseModel):
 
 
 class MigratedFile(_RecordModel):
-    """A file in the new project. `source` is relative to the old project's root; `rows` counts readable JSON objects.
+    """Migrated file; `source` is relative to the old project's root, and `rows` counts readable JSON objects.
 
     `sha256` is the source's digest (`stores.files`), which is keyed for sensitive data.
     """
@@ -45,7 +45,7 @@ class MigratedFile(_RecordModel):
 
 
 class AbsentFile(_RecordModel):
-    """A file of the contract that is missing or unusable in the old project."""
+    """File of the contract that is missing or unusable in the old project."""
 
     split: Split
     name: str
@@ -55,17 +55,17 @@ class AbsentFile(_RecordModel):
 
 
 class UnorderedVersion(_RecordModel):
-    """A folder next to the versions that `latest` and `all` skip."""
+    """Folder next to the versions that `latest` and `all` skip, and the reason."""
 
     name: str
     reason: str
 
 
 class RowDifference(_RecordModel):
-    """Row counts, compared with the original.
+    """Counts of the rows that differ from the original.
 
-    `changed + unchanged + added` is `rows`. `missing` are ids of the original without a row. `repeated` rows have the
-    id of an earlier row. `relabelled` rows are also `changed`.
+    `changed + unchanged + added` is `rows`. `missing` counts ids of the original without a row. `repeated` rows have
+    the id of an earlier row. `relabelled` rows are also `changed`.
     """
 
     original_rows: int
@@ -79,7 +79,7 @@ class RowDifference(_RecordModel):
 
 
 class MigrationRecord(_RecordModel):
-    """The record of a migration (see the module). `place` is relative to the new project's root."""
+    """Record of a migration (see the module); `place` is relative to the new project's root."""
 
     schema_version: Literal[1] = 1
     task: str
@@ -94,20 +94,20 @@ class MigrationRecord(_RecordModel):
     differences: dict[Split, RowDifference]
 
     def to_bytes(self) -> bytes:
-        """Serialize the record. Equal records have equal bytes."""
+        """Serialize the record; equal records have equal bytes."""
         return canonical_json(self.model_dump(mode="json")) + b"\n"
 
-    def file(self, name: str) -> MigratedFile | None:
-        """Return the migrated file with a name; None if it is absent."""
+    def find_file(self, name: str) -> MigratedFile | None:
+        """Return the migrated file with this name; None if the record has no such file."""
         return next((f for f in self.files if f.name == name), None)
 
-    def origin_table(self) -> list[dict[str, str | int]]:
+    def build_origin_table(self) -> list[dict[str, str | int]]:
         """Return the origin of each file, one row per file of the contract."""
         return [file.model_dump() for file in (*self.files, *self.absent)]
 
 
 def read_record(directory: Path) -> MigrationRecord | None:
-    """Return the record in an artifact's directory; None if there is none.
+    """Read the record in an artifact's directory; return None if there is none.
 
     Raises IntegrityError if it cannot be read.
     """
@@ -126,24 +126,26 @@ def row_ids(rows: Sequence[TaskRow], contract: TaskContract) -> list[Hashable]:
     """Return the identifier of each row: its id, or its 0-based position if the contract has no id."""
     if contract.id is None:
         return list(range(len(rows)))
-    return [_canonical_text(value_at(row.value, contract.id)) for row in rows]
+    return [_canonicalize_value(value_at(row.value, contract.id)) for row in rows]
 
 
 def compare_rows(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract: TaskContract) -> RowDifference:
     """Count the differences of `rows` from `original`; the contract has the keys of ids and labels."""
     ids, original_ids = row_ids(rows, contract), row_ids(original, contract)
-    # reversed, so that the first of several original rows with the same id counts
+    # reversed, so that the dictionary keeps the first of several original rows with the same id
     first_rows = dict(zip(reversed(original_ids), reversed(original), strict=True))
     pairs = [(row, first_rows[name]) for name, row in zip(ids, rows, strict=True) if name in first_rows]
-    unchanged = sum(_canonical_text(row.value) == _canonical_text(original_row.value) for row, original_row in pairs)
+    unchanged = sum(
+        _canonicalize_value(row.value) == _canonicalize_value(original_row.value) for row, original_row in pairs
+    )
     return RowDifference(
         original_rows=len(original),
         rows=len(rows),
         unchanged=unchanged,
         changed=len(pairs) - unchanged,
         relabelled=sum(
-            _canonical_text(value_at(row.value, contract.label))
-            != _canonical_text(value_at(original_row.value, contract.label))
+            _canonicalize_value(value_at(row.value, contract.label))
+            != _canonicalize_value(value_at(original_row.value, contract.label))
             for row, original_row in pairs
         ),
         missing=len(set(original_ids) - set(ids)),
@@ -152,6 +154,6 @@ def compare_rows(original: Sequence[TaskRow], rows: Sequence[TaskRow], contract:
     )
 
 
-def _canonical_text(value: object) -> str:
+def _canonicalize_value(value: object) -> str:
     """Return a string in which 1, true, 1.0 and "1" differ, and the order of keys does not matter."""
     return json.dumps(value, sort_keys=True)

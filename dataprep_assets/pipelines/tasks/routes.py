@@ -1,10 +1,10 @@
-"""The routes of a migration: its partitions, with the source and target folder of each.
+"""Routes of a migration: its partitions, with the source and target folder of each partition.
 
 A partition is a task (`Copa`), or a task and a version (`Copa.version_4-1`) for `version: all`. The trainer takes the
 task from the last component of the path, so each version goes to `versions/<version>/<Task>/`. In a folder
 `<Task>/<version>/`, the trainer would use the version's name as the task.
 
-Entry points: `list_partitions`, `list_skipped_partitions`, `find_route`, `find_target`, `task_line`.
+Entry points: `list_partitions`, `list_skipped_partitions`, `find_route`, `find_target`, `format_task_line`.
 """
 
 import os
@@ -21,12 +21,12 @@ from dataprep_assets.planning.task_versions import BASE, UnorderedFolder, Versio
 from dataprep_assets.stores.files import SourceDigests
 
 Reference = Literal["original", "base"]
-"""Kind of folder that rows are compared with: the declared original, else the old project's base."""
+"""Kind of folder with which rows are compared: the declared original, else the old project's base."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRoute:
-    """The source and target of one task folder's files.
+    """Source and target of one task folder's files.
 
     `unordered` are folders next to the versions that `latest` and `all` skip. `digests` computes the digests of the old
     project's files for records, receipts and messages.
@@ -41,32 +41,32 @@ class TaskRoute:
 
     @property
     def task_declaration(self) -> TaskDeclaration:
-        """The task's part of the declaration."""
+        """Declaration of the task."""
         return self.declaration.tasks[self.task]
 
     @property
     def contract(self) -> TaskContract:
-        """The task's contract."""
-        return self.declaration.contract(self.task)
+        """Contract of the task."""
+        return self.declaration.find_contract(self.task)
 
     @property
     def base(self) -> Path:
-        """The task's own folder in the old project."""
-        return _task_folder(self.declaration, self.task)
+        """Folder of the task in the old project."""
+        return _find_task_folder(self.declaration, self.task)
 
     @property
     def source(self) -> Path:
-        """The version's folder in the old project."""
+        """Folder of the version in the old project."""
         return self.base if self.version == BASE else self.base / self.task_declaration.versions_in / self.version
 
     @property
     def target(self) -> Path:
-        """The folder in the new project."""
+        """Folder of the task, or of its version, in the new project."""
         return find_target(self.declaration, self.partition)
 
     @property
     def reference(self) -> tuple[Reference, Path] | None:
-        """The folder with the rows that were rewritten, and its kind; None if there is none."""
+        """Kind and path of the folder with the rows that were rewritten; None if there is none."""
         original = self.declaration.original
         if original is not None and (original / self.task).is_dir():
             return "original", original / self.task
@@ -74,25 +74,25 @@ class TaskRoute:
 
 
 def list_partitions(declaration: TaskMigrationDeclaration) -> list[str]:
-    """Return the partition keys of a declaration, in its order, with one key per version of a task for `all`.
+    """Return the partition keys of a declaration, in order; a task with `version: all` has one key per version.
 
-    A task whose versions cannot be listed has one partition, which fails on its own when it is migrated. An optional
+    A task whose versions cannot be listed has one partition, which fails separately when it is migrated. An optional
     task is left out instead (`list_skipped_partitions`).
     """
-    return [key for key in _declared_partitions(declaration) if _reason_to_skip(declaration, key) is None]
+    return [key for key in _list_declared_partitions(declaration) if _find_reason_to_skip(declaration, key) is None]
 
 
 def list_skipped_partitions(declaration: TaskMigrationDeclaration) -> dict[str, str]:
-    """Return the left out partitions of optional tasks, with the reasons. Lists folders, but reads no file."""
-    reasons = {key: _reason_to_skip(declaration, key) for key in _declared_partitions(declaration)}
+    """Return the skipped partitions of optional tasks, with the reasons; lists folders, but reads no files."""
+    reasons = {key: _find_reason_to_skip(declaration, key) for key in _list_declared_partitions(declaration)}
     return {key: reason for key, reason in reasons.items() if reason is not None}
 
 
-def _reason_to_skip(declaration: TaskMigrationDeclaration, partition: str) -> str | None:
-    """Return what an optional task's partition lacks in the old project; None if it is not skipped."""
+def _find_reason_to_skip(declaration: TaskMigrationDeclaration, partition: str) -> str | None:
+    """Return the reason why a partition of an optional task is skipped; None if it is not skipped."""
     if not declaration.tasks[partition.partition(".")[0]].optional:
         return None
-    if not _task_folder(declaration, partition.partition(".")[0]).is_dir():
+    if not _find_task_folder(declaration, partition.partition(".")[0]).is_dir():
         return "no such folder"
     try:
         route = find_route(declaration, partition)
@@ -108,7 +108,7 @@ def _reason_to_skip(declaration: TaskMigrationDeclaration, partition: str) -> st
     return None
 
 
-def _declared_partitions(declaration: TaskMigrationDeclaration) -> list[str]:
+def _list_declared_partitions(declaration: TaskMigrationDeclaration) -> list[str]:
     """Return the partition keys of all tasks, including skipped ones."""
     keys: list[str] = []
     for task, task_spec in declaration.tasks.items():
@@ -121,7 +121,7 @@ def _declared_partitions(declaration: TaskMigrationDeclaration) -> list[str]:
 
 
 def find_route(declaration: TaskMigrationDeclaration, partition: str) -> TaskRoute:
-    """Return the route of one partition. Lists folders, but reads no file.
+    """Return the route of one partition; lists folders, but reads no files.
 
     Raises ConfigError or SourceError if the declared version cannot be found, and ConfigError without the declared
     `source_key`.
@@ -147,26 +147,26 @@ def find_route(declaration: TaskMigrationDeclaration, partition: str) -> TaskRou
 
 
 def find_target(declaration: TaskMigrationDeclaration, partition: str) -> Path:
-    """Return the folder of a partition in the new project, even if its version is missing in the old one."""
+    """Return the folder of a partition in the new project, even if its version is missing in the old project."""
     task, _, version = partition.partition(".")
     parent = declaration.new_tasks / "versions" / version if version else declaration.new_tasks
     # do not follow links, because the last component must remain the task's name
     return (parent / task).absolute()
 
 
-def task_line(target: Path) -> str:
+def format_task_line(target: Path) -> str:
     """Return the line of a training script for a task folder, quoted for a shell if necessary."""
     return f"TASK={shlex.quote(str(target))}"
 
 
-def _task_folder(declaration: TaskMigrationDeclaration, task: str) -> Path:
+def _find_task_folder(declaration: TaskMigrationDeclaration, task: str) -> Path:
     return declaration.old_tasks / (declaration.tasks[task].old_folder or task)
 
 
 def _choose_versions(declaration: TaskMigrationDeclaration, task: str) -> VersionChoice:
     """Return the versions that a task's declaration selects."""
     task_spec = declaration.tasks[task]
-    folder = _task_folder(declaration, task) / task_spec.versions_in
+    folder = _find_task_folder(declaration, task) / task_spec.versions_in
     names = _list_folders(folder)
     if names is None and task_spec.version != BASE:
         folders = ", ".join(_list_folders(folder.parent) or ()) or "no folder"
@@ -181,7 +181,7 @@ def _choose_versions(declaration: TaskMigrationDeclaration, task: str) -> Versio
 
 
 def _list_folders(folder: Path) -> list[str] | None:
-    """Return the names of the folders in a folder, sorted; None if it does not exist."""
+    """Return the sorted names of the folders in `folder`; None if it does not exist."""
     try:
         with os.scandir(folder) as entries:
             return sorted(e.name for e in entries if e.is_dir())

@@ -13,12 +13,15 @@ _SETTINGS = ("batch", "sequence_length", "seed", "samples", "steps")
 
 
 def describe_changes(schedule: ScheduleHistory, number: int) -> list[str]:
-    """Return the differences from the revision that applied before; for the first revision, its settings."""
+    """Return a text for each difference between revision `number` and the revision that it follows.
+
+    For the first revision, return a text for each setting and source.
+    """
     now = schedule.revisions[number]
     if not number:
         settings = [f"{name} {getattr(now, name)}" for name in _SETTINGS if getattr(now, name) is not None]
         return [*settings, *(f"{source.name} {_format_share(source)}" for source in now.sources)]
-    old_revision = schedule.revisions[schedule.first_revisions(number).interval_at(now.first_step).revision]
+    old_revision = schedule.revisions[schedule.take_first_revisions(number).find_interval(now.first_step).revision]
     changes = [
         f"{name} {getattr(old_revision, name)} → {getattr(now, name)}"
         for name in _SETTINGS

@@ -32,7 +32,7 @@ class SampleSource:
 
     def __getitem__(self, number: int) -> dict[str, NDArray[Any]]:
         """Return a sample; raise IndexError beyond the last one."""
-        step, position = self.data.sampler.place(int(number))
+        step, position = self.data.sampler.locate_sample(int(number))
         return {name: rows[0] for name, rows in list_arrays(self.data.sample(step, position)).items()}
 
     def __repr__(self) -> str:
@@ -52,7 +52,9 @@ def torch_steps(data: TrainingData, *, rank: int = 0, world_size: int = 1) -> An
     """Return a `torch.utils.data.IterableDataset` of a rank's batches, one per step, as dictionaries of tensors.
 
     It implements StatefulDataLoader's protocol, `state_dict` and `load_state_dict`. With n workers, each worker builds
-    every n-th step. Raises ConfigError if torch is not installed, or if the number of ranks does not divide a batch.
+    every n-th step.
+
+    Raises ConfigError if torch is not installed, or if a batch is not divisible by the number of ranks.
     """
     for rule in data.sampler.rules:
         if rule.revision.batch % world_size:
@@ -78,7 +80,7 @@ def _build_steps_class() -> Any:
 
         def __init__(self, data: TrainingData, rank: int, world_size: int, step: int = 0) -> None:
             self._data, self._rank, self._world_size = data, rank, world_size
-            self._next, self._own = step, False  # `_own`: whether `_next` belongs to this worker or to all
+            self._next, self._own = step, False  # `_own`: `_next` is only this worker's next step
 
         # Rebuild through a module-level function, because pickle cannot find a class defined inside a function.
         def __reduce__(self) -> tuple[Any, ...]:

@@ -31,7 +31,7 @@ _PIPELINES = "maxtext.input_pipeline"
 
 
 def _require_columns(names: Iterable[str]) -> None:
-    """Raise ConfigError naming the columns of prepacked rows that are missing."""
+    """Raise ConfigError, naming the missing columns, unless `names` has all columns of prepacked rows."""
     if missing := sorted(set(COLUMNS).difference(names)):
         raise ConfigError(
             f"columns {', '.join(missing)} are missing. Use a dataset of prepacked rows (`layout: prepacked`)"
@@ -69,7 +69,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
     """
     import tensorflow as tf
 
-    def six(row: Mapping[str, Any]) -> dict[str, Any]:
+    def build_columns(row: Mapping[str, Any]) -> dict[str, Any]:
         columns = {name: tf.cast(row[name], tf.int32) for name in COLUMNS}
         if TARGETS in row:
             return columns | {TARGETS: tf.cast(row[TARGETS], tf.int32)}
@@ -80,7 +80,7 @@ def tfds_batches(rows: Any, batch_size: int, *, epochs: int | None = 1, seed: in
     if seed is not None:
         rows = rows.shuffle(_SHUFFLE_BUFFER, seed=seed)
     # `deterministic` keeps the order of rows that are mapped in parallel.
-    rows = rows.repeat(epochs).map(six, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    rows = rows.repeat(epochs).map(build_columns, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return rows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
@@ -101,9 +101,9 @@ def grain_batches(payloads: Any, batch_size: int, row_length: int) -> Any:
 
 
 def _decode_row(payload: bytes, row_length: int) -> dict[str, NDArray[np.int32]]:
-    """Return the six columns of one record. A module-level function, because grain's workers import it by name."""
+    """Return the six columns of one record. This is a module-level function, because grain's workers import it."""
     # Stored targets are optional, and only the record shows whether it has them.
-    names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.column_names(payload) else COLUMNS
+    names: Sequence[str] = (*COLUMNS, TARGETS) if TARGETS in example.read_column_names(payload) else COLUMNS
     rows = example.decode_rows([payload], [FeatureColumn(name=name, length=row_length) for name in names])
     return six_columns({name: values[0] for name, values in rows.items()})
 
@@ -114,19 +114,19 @@ def install() -> None:
     Call it once before training starts, in every process. Raises ImportError if MaxText is not installed.
     """
     interface = importlib.import_module(f"{_PIPELINES}.input_pipeline_interface")
-    interface.make_grain_train_iterator = partial(_grain_iterator, train=True)  # type: ignore[attr-defined]
-    interface.make_grain_eval_iterator = partial(_grain_iterator, train=False)  # type: ignore[attr-defined]
+    interface.make_grain_train_iterator = partial(_build_grain_iterator, train=True)  # type: ignore[attr-defined]
+    interface.make_grain_eval_iterator = partial(_build_grain_iterator, train=False)  # type: ignore[attr-defined]
     tfds = importlib.import_module(f"{_PIPELINES}.tfds_data_processing")
     # The interface imports these two functions at every call, so they are replaced in their own module.
-    tfds.make_tfds_train_iterator = partial(_tfds_iterator, train=True)  # type: ignore[attr-defined]
-    tfds.make_tfds_eval_iterator = partial(_tfds_iterator, train=False)  # type: ignore[attr-defined]
+    tfds.make_tfds_train_iterator = partial(_build_tfds_iterator, train=True)  # type: ignore[attr-defined]
+    tfds.make_tfds_eval_iterator = partial(_build_tfds_iterator, train=False)  # type: ignore[attr-defined]
 
 
-def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
-    """Replace `make_tfds_train_iterator` and `make_tfds_eval_iterator`."""
+def _build_tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
+    """Return an iterator over batches, as MaxText's `make_tfds_train_iterator` and `make_tfds_eval_iterator` do."""
     import jax
 
-    _require_plain(config)
+    _require_supported_settings(config)
     pipeline = importlib.import_module(f"{_PIPELINES}.tfds_data_processing")
     rows = pipeline.get_datasets(
         dataset_name=config.dataset_name if train else config.eval_dataset_name,
@@ -153,11 +153,11 @@ def _tfds_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, t
     return _load_on_devices(config, batches, global_mesh, train=train)
 
 
-def _grain_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
-    """Replace `make_grain_train_iterator` and `make_grain_eval_iterator`."""
+def _build_grain_iterator(config: Any, global_mesh: Any, processes: Sequence[int], *, train: bool) -> Any:
+    """Return an iterator over batches, as MaxText's `make_grain_train_iterator` and `make_grain_eval_iterator` do."""
     import jax
 
-    _require_plain(config)
+    _require_supported_settings(config)
     pipeline = importlib.import_module(f"{_PIPELINES}.grain_data_processing")
     utils = importlib.import_module(f"{_PIPELINES}.data_processing_utils")
     worker_count = config.grain_worker_count if train else config.grain_worker_count_eval
@@ -192,7 +192,7 @@ def _load_on_devices(config: Any, batches: Any, global_mesh: Any, *, train: bool
     return loading.MultiHostDataLoadIterator(batches, global_mesh, fills)
 
 
-def _require_plain(config: Any) -> None:
+def _require_supported_settings(config: Any) -> None:
     """Raise ConfigError for settings of MaxText that this loader does not support."""
     refused_settings = {
         "colocated_python_data_input": bool(config.colocated_python_data_input),

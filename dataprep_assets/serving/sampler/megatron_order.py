@@ -5,7 +5,7 @@ that consists of several ranges, for example after a change to the sequence leng
 the beginning of the run. Samples read before the last revision are kept if the last revision still has them. Missing
 samples, and samples past the end, contain only padding. Their loss is masked, so no run trains on them.
 
-Entry points: `SourceSamples`, `blend_blocks`.
+Entry points: `SourceSamples`, `iterate_blend_blocks`.
 """
 
 from collections.abc import Iterator
@@ -52,17 +52,15 @@ class SourceSamples:
 
     @cached_property
     def _firsts(self) -> Int64:
-        """Number of each shard's first window. An extra row for the shard's end follows its last window."""
+        """Index row of each shard's first window. A shard has one row per window and one more for its end."""
         rows = self._windows + (self._tokens > 0)
         return np.cumsum(rows) - rows
 
     @cached_property
     def counts(self) -> list[int]:
         """Number of the source's samples that the run reads under each rule of the sampler."""
-        return [
-            0 if (number := _find_source_number(rule, self.source.name)) is None else rule.counts(rule.stop)[number]
-            for rule in self.sampler.rules
-        ]
+        numbers = [(rule, _find_source_number(rule, self.source.name)) for rule in self.sampler.rules]
+        return [0 if number is None else rule.count_samples(rule.stop)[number] for rule, number in numbers]
 
     @property
     def size(self) -> int:
@@ -71,10 +69,10 @@ class SourceSamples:
 
     @property
     def window_rows(self) -> int:
-        """Number of rows that `window_blocks` yields."""
+        """Total number of rows that `iterate_window_blocks` yields."""
         return int((self._windows + (self._tokens > 0)).sum())
 
-    def window_blocks(self) -> Iterator[Int64]:
+    def iterate_window_blocks(self) -> Iterator[Int64]:
         """Yield (document, offset) of each window's first token and each shard's last token; int64, shape (n, 2)."""
         # Positions in the split at which the shards begin.
         offsets = np.cumsum(self._tokens) - self._tokens
@@ -92,11 +90,11 @@ class SourceSamples:
         begins = np.where(documents > 0, self.ends[documents - 1].astype(np.int64), 0)
         return np.stack([documents, tokens - begins], axis=1)
 
-    def order_blocks(self, other_samples: list[Int64]) -> Iterator[Int64]:
+    def iterate_order_blocks(self, other_samples: list[Int64]) -> Iterator[Int64]:
         """Yield the index numbers of the source's samples in the order of the run.
 
-        A sample that is not a window gets a pair of rows after the rows of `window_blocks`; the pairs are appended to
-        `other_samples`. The first pair is the padding (`padding`).
+        A sample that is not a window gets a pair of rows, which follows the rows of `iterate_window_blocks` and is
+        appended to `other_samples`. The first pair is the padding (`padding`).
 
         Raises ConfigError if a step of the last revision reads a sample that consists of several ranges.
         """
@@ -109,8 +107,8 @@ class SourceSamples:
                     ordinals = np.arange(block_start, min(block_start + _BLOCK, count))
                     yield self._locate_samples(rule, rule.turns[number], ordinals, other_samples)
 
-    def run_blocks(self, other_samples: list[Int64]) -> Iterator[Int64]:
-        """Yield an index number for each sample of the run; samples that were read from other sources are padding.
+    def iterate_run_blocks(self, other_samples: list[Int64]) -> Iterator[Int64]:
+        """Yield the index number of each sample of the run; samples read from other sources get the padding's number.
 
         Megatron reads a single dataset without a blend, so its samples have the same numbers as in the run.
         """
@@ -134,7 +132,7 @@ class SourceSamples:
         self, rule: RevisionRule, cursor: SourceCursor, ordinals: Int64, other_samples: list[Int64]
     ) -> Int64:
         # Reduce each sample to one range: its shard, its first token and the end of its last span.
-        pieces = cursor.pieces(ordinals)[1]
+        pieces = cursor.find_spans(ordinals)[1]
         order = np.lexsort((pieces.at, pieces.row))
         pieces = pieces._replace(**{name: column[order] for name, column in pieces._asdict().items()})
         first_pieces = np.flatnonzero(np.diff(pieces.row, prepend=-1))
@@ -147,7 +145,7 @@ class SourceSamples:
             shards = new_numbers[shards]
         is_whole = (shards >= 0) & (stop - start <= self._length)
         # A sample with a span that does not follow the previous one is not a contiguous range.
-        is_whole[np.searchsorted(first_pieces, np.flatnonzero(_is_torn(pieces)), side="right") - 1] = False
+        is_whole[np.searchsorted(first_pieces, np.flatnonzero(_find_breaks(pieces)), side="right") - 1] = False
         if rule is self.sampler.rules[-1] and not is_whole.all():
             raise ConfigError(
                 f"{self.sampler.schedule.name}: source {self.source.name}: some samples from step {rule.first} on are "
@@ -176,14 +174,14 @@ def _find_source_number(rule: RevisionRule, name: str) -> int | None:
     return next((number for number, turn in enumerate(rule.turns) if turn.source.name == name), None)
 
 
-def _is_torn(pieces: TokenSlices) -> NDArray[np.bool_]:
+def _find_breaks(pieces: TokenSlices) -> NDArray[np.bool_]:
     """Return, for each piece, whether it does not continue the previous piece of its sample in the same shard."""
     is_same_row = pieces.row[1:] == pieces.row[:-1]
     follows = (pieces.shard[1:] == pieces.shard[:-1]) & (pieces.start[1:] == pieces.stop[:-1])
     return np.append(np.zeros(min(len(pieces.row), 1), np.bool_), is_same_row & ~follows)
 
 
-def blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> Iterator[tuple[Int64, Int64]]:
+def iterate_blend_blocks(sampler: Sampler, sources: list[SourceSamples], size: int) -> Iterator[tuple[Int64, Int64]]:
     """Yield, per block of the run's samples, their sources in the last revision and their numbers in the source.
 
     Samples of dropped sources, and samples past the end up to `size`, are the first source's padding: the sample after

@@ -65,13 +65,13 @@ class Mixture:
         source = self.table[position].astype(np.int64)
         return source, cycle * self.shares[source] + self._ranks[position]
 
-    def place_of(self, source: int, ordinals: Int64) -> Int64:
+    def find_sample_numbers(self, source: int, ordinals: Int64) -> Int64:
         """Return the run's sample numbers for these samples of a source: the inverse of `locate`."""
         share = int(self.shares[source])
         positions: Int64 = ordinals // share * PLACES + self._places[self._starts[source] + ordinals % share]
         return positions
 
-    def counts(self, samples: int) -> list[int]:
+    def count_samples(self, samples: int) -> list[int]:
         """Return how many of the first `samples` come from each source."""
         cycle, remainder = divmod(samples, PLACES)
         partial = np.bincount(self.table[:remainder], minlength=len(self.shares))
@@ -85,7 +85,7 @@ def load_mixture(shares: tuple[int, ...]) -> Mixture:
 
 
 def _fill_table(shares: Sequence[int]) -> NDArray[np.int32]:
-    """Return the table: int32, shape ``(65536,)``, read-only."""
+    """Return the source of each place in the table: int32, shape ``(65536,)``, read-only."""
     if sum(shares) != PLACES or min(shares, default=0) < 1:
         raise ConfigError(f"shares {', '.join(map(str, list(shares)[:8]))}: must be positive and sum to {PLACES}")
     # Tijdeman's bound: no source is off by more than 1 - 1 / slack samples, and a single source is never off.

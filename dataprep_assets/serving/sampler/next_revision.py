@@ -136,7 +136,12 @@ def add_revision(
         steps=request.steps,
         sources=tuple(
             _build_source(
-                found_source, share, request, _source_before(history, from_step, found_source.name), documents, packs
+                found_source,
+                share,
+                request,
+                _find_source_before(history, from_step, found_source.name),
+                documents,
+                packs,
             )
             for found_source, share in zip(sources, parts, strict=True)
         ),
@@ -144,7 +149,7 @@ def add_revision(
     if history is not None:
         _require_whole_documents(history, new_revision, from_step)
         revision = (*revisions, *unmade)[-1]
-        # This revision takes back later ones, which is a change even if both read the same.
+        # Taking back a later revision is a change, even if the new revision reads the same data.
         if revision.first_step <= from_step and list_data_settings(revision) == list_data_settings(new_revision):
             raise ConfigError(
                 f"{request.name}: nothing has changed since the revision from step {revision.first_step}, which "
@@ -183,7 +188,7 @@ def _require_one_tokenizer(sources: Sequence[CurrentSource]) -> None:
 def _require_same_tokenizer(history: ScheduleHistory, sources: Sequence[CurrentSource], from_step: int) -> None:
     if not from_step:
         return  # there is no earlier step to compare with
-    old_revision = history.revisions[history.interval_at(from_step - 1).revision].sources[0]
+    old_revision = history.revisions[history.find_interval(from_step - 1).revision].sources[0]
     for source in sources:
         if source.tokenizer != old_revision.tokenizer:
             raise ConfigError(
@@ -205,7 +210,7 @@ def _require_whole_documents(history: ScheduleHistory, revision: Revision, from_
             )
 
 
-def _source_before(schedule: ScheduleHistory | None, step: int, name: str) -> Source | None:
+def _find_source_before(schedule: ScheduleHistory | None, step: int, name: str) -> Source | None:
     return None if schedule is None else schedule.source_before(step, name)
 
 
@@ -272,13 +277,13 @@ def _require_unmoved(
         present_shard = now.get(name)
         if present_shard is None or present_shard.content != old_shard.content:
             gone_documents.update(
-                _documents_within(
+                _list_documents_within(
                     documents(old_shard.content), present_shard.removed if present_shard else ((0, old_shard.tokens),)
                 )
             )
     for shard in shards if gone_documents else ():
         if gone_documents.intersection(
-            _documents_within(documents(shard.content), _new_ranges(old.get(shard.name), shard))
+            _list_documents_within(documents(shard.content), _find_new_ranges(old.get(shard.name), shard))
         ):
             raise ConfigError(
                 f"source {source}: documents were moved to shard {shard.name} and would be read again. Rename the "
@@ -286,7 +291,7 @@ def _require_unmoved(
             )
 
 
-def _new_ranges(old_shard: SourceShard | None, shard: SourceShard) -> Ranges:
+def _find_new_ranges(old_shard: SourceShard | None, shard: SourceShard) -> Ranges:
     """Return the token ranges of a shard that its previous version did not have."""
     if old_shard is not None and old_shard.content == shard.content:
         return ()
@@ -294,7 +299,7 @@ def _new_ranges(old_shard: SourceShard | None, shard: SourceShard) -> Ranges:
     return ((0, shard.tokens),) if is_another else shard.added
 
 
-def _documents_within(documents: DocumentEnds, ranges: Ranges) -> Iterator[tuple[int, int]]:
+def _list_documents_within(documents: DocumentEnds, ranges: Ranges) -> Iterator[tuple[int, int]]:
     """Yield id and length of each document that begins in the token ranges, except empty documents.
 
     Yields nothing for documents without ids, because they cannot be identified.
@@ -320,7 +325,7 @@ def find_changed_ranges(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, R
     if old.ids is None or new.ids is None:
         return ((), ()) if np.array_equal(old.ends, new.ends) else None
     old_documents, new_documents = list(_list_documents(old)), list(_list_documents(new))
-    kept_before, kept_after = _common_order(old_documents, new_documents)
+    kept_before, kept_after = _match_documents(old_documents, new_documents)
     removed_ranges, added = (
         _find_left_out_ranges(documents.ends, kept_numbers)
         for documents, kept_numbers in ((old, kept_before), (new, kept_after))
@@ -329,16 +334,16 @@ def find_changed_ranges(old: DocumentEnds, new: DocumentEnds) -> tuple[Ranges, R
 
 
 def _find_left_out_ranges(ends: NDArray[np.uint64], kept_numbers: Sequence[int]) -> Ranges:
-    """Return the token ranges of the documents that are not `kept_numbers`."""
+    """Return the token ranges of all documents except those numbered `kept_numbers`."""
     starts = np.concatenate([[0], ends[:-1]])
     other_numbers = np.setdiff1d(np.arange(len(ends)), kept_numbers)
     return join_ranges([(int(starts[number]), int(ends[number])) for number in other_numbers.tolist()])
 
 
-def _common_order(
+def _match_documents(
     numbers_before: Sequence[tuple[int, int]], numbers_after: Sequence[tuple[int, int]]
 ) -> tuple[list[int], list[int]]:
-    """Return the documents that both versions contain in the same order, as their numbers before and after."""
+    """Return the numbers, before and after the change, of documents that both versions have in the same order."""
     # Match in order: equal texts have equal ids, so only the documents around them show which one was removed.
     kept_numbers: list[int] = []
     for number, document in enumerate(numbers_before):
@@ -356,10 +361,10 @@ def _common_order(
         for number, document in enumerate(numbers_before)
         if (number_after := next(next_numbers.get(document, iter(())), None)) is not None
     ]
-    return _longest_rising_pairs(pairs)
+    return _find_longest_rising_pairs(pairs)
 
 
-def _longest_rising_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+def _find_longest_rising_pairs(pairs: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the longest subsequence of the pairs, sorted by their first numbers, whose second numbers also rise."""
     # For each length, `lows` has the smallest last number of a rising run and `tails` the pair with that number.
     lows: list[int] = []

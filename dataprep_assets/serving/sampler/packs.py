@@ -15,7 +15,7 @@ from dataprep_assets.packing.algorithms import pack_items
 from dataprep_assets.serving.sampler.source_order import PackTable
 
 _BLOCK = 1 << 14
-"""Pieces packed together: best fit fills 99.9% of the space with this many, and takes 20 ms."""
+"""Number of pieces packed together, for which best fit takes 20 ms and fills 99.9% of the space."""
 _DTYPE = np.dtype("<u8")
 
 
@@ -44,8 +44,8 @@ def pack_shard(ends: NDArray[np.uint64], length: int) -> PackTable:
     return PackTable(np.cumsum(np.concatenate(counts)), starts[piece_order], stops[piece_order])
 
 
-def pack_bytes(table: PackTable) -> bytes:
-    """Return the content of a table's file."""
+def encode_packs(table: PackTable) -> bytes:
+    """Return the content of the file for a table."""
     columns = (np.array([len(table.ends)]), table.ends, table.starts, table.stops)
     return np.concatenate(columns).astype(_DTYPE).tobytes()
 
@@ -55,7 +55,7 @@ def open_packs(path: Path) -> PackTable:
     size = path.stat().st_size
     values = np.memmap(path, _DTYPE, "r") if size and not size % _DTYPE.itemsize else np.empty(0, _DTYPE)
     packs = int(values[0]) if len(values) else -1
-    # The number of packs and the last end determine the file's length, so a truncated file is found.
+    # The number of packs and the last end determine the file's length, so a truncated file is detected.
     pieces, remainder = divmod(len(values) - 1 - packs, 2)
     if packs < 0 or remainder or pieces < packs or (packs and int(values[packs]) != pieces):
         raise FormatError(

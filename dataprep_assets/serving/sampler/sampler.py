@@ -78,7 +78,7 @@ class SourceProgress:
 
 
 class SourceCursor:
-    """A source's turn under one revision: the order in progress when it begins, and the epochs that follow."""
+    """A source's turn under one revision: the order in progress when the turn begins, and the following epochs."""
 
     def __init__(
         self, source: Source, revision: Revision, number: int, packs: Packs | None, progress: SourceProgress | None
@@ -111,7 +111,7 @@ class SourceCursor:
             if (shard.removed or shard.added) and shard.content != progress.source.shards[old].content:
                 changed[old] = shard
                 new += [(number, start, stop) for start, stop in shard.added]
-        # The epoch has ended, without new content to add to it.
+        # The epoch has ended, and there is no new content to add to it.
         if progress.done == progress.order.size and not new:
             return progress.epoch + 1, self._order_from_start(progress.epoch + 1), 0
         # Batch and weights do not affect the order, so without other changes no new link is needed.
@@ -119,7 +119,7 @@ class SourceCursor:
             return progress.epoch, progress.order, progress.done
         remainder = Remainder(progress.order, progress.done, self._whole.length, new_numbers, changed)
         new_slots = SampleSlots(self.source.shards, self._whole.length, self._packs, new)
-        order = SourceOrder(new_slots, self._permutation_key(progress.epoch), self.source.shards, remainder)
+        order = SourceOrder(new_slots, self._build_permutation_key(progress.epoch), self.source.shards, remainder)
         # All remaining tokens may have been retracted.
         return (
             (progress.epoch, order, 0)
@@ -128,18 +128,18 @@ class SourceCursor:
         )
 
     @property
-    def whole_epoch(self) -> int:
+    def epoch_samples(self) -> int:
         """Number of samples in an epoch that begins under this revision."""
         return self._whole.size
 
-    def _permutation_key(self, epoch: int) -> tuple[str | int, ...]:
+    def _build_permutation_key(self, epoch: int) -> tuple[str | int, ...]:
         # The key includes the revision's number, so that each revision reshuffles the rest of an epoch.
         return self._seed, self.source.name, epoch, self._number
 
     def _order_from_start(self, epoch: int) -> SourceOrder:
-        return SourceOrder(self._whole, self._permutation_key(epoch), self.source.shards)
+        return SourceOrder(self._whole, self._build_permutation_key(epoch), self.source.shards)
 
-    def order_of(self, epoch: int) -> SourceOrder:
+    def get_order(self, epoch: int) -> SourceOrder:
         """Return the order of the epoch in progress or of a later one."""
         return self.order if epoch == self.epoch else self._of_epoch(epoch)
 
@@ -151,57 +151,60 @@ class SourceCursor:
         epoch = np.where(under_way, self.epoch, self.epoch + 1 + excess // size)
         return epoch, np.where(under_way, ordinals + self.done, excess % size)
 
-    def ordinals(self, epoch: int, samples: Int64) -> Int64:
-        """Return the inverse of `locate`, without samples that were read before the turn began."""
+    def find_ordinals(self, epoch: int, samples: Int64) -> Int64:
+        """Return the turn's numbers of samples of an epoch, omitting samples that were read before the turn began.
+
+        This is the inverse of `locate`.
+        """
         if epoch == self.epoch:
             return samples[samples >= self.done] - self.done
         return self.left + (epoch - self.epoch - 1) * self._whole.size + samples
 
     def max_samples(self) -> int | None:
-        """Return the maximum number of samples until its last epoch ends; None if there is no limit."""
+        """Return the maximum number of samples until the source's last epoch ends; None if there is no limit."""
         if self.source.epochs is None:
             return None
         further = self.source.epochs - 1 - self.epoch
         return 0 if further < 0 else self.left + further * self._whole.size
 
-    def ends(self, count: int) -> Iterator[tuple[int, int]]:
+    def find_epoch_ends(self, count: int) -> Iterator[tuple[int, int]]:
         """Yield (epoch, number of the turn's samples at its end) for each epoch that ends within `count` samples."""
         epoch, end = self.epoch, self.left
         while end <= count:
             yield epoch, end
             epoch, end = epoch + 1, end + self._whole.size
 
-    def epochs_read(self, count: int) -> float:
+    def count_epochs_read(self, count: int) -> float:
         """Return the number of passes over the source after the turn's first `count` samples."""
         epoch, done_count = (int(column[0]) for column in self.locate(np.array([count])))
-        return epoch + self.order_of(epoch).read(done_count)
+        return epoch + self.get_order(epoch).read(done_count)
 
-    def tokens(self, count: int) -> int:
-        """Return the number of tokens in the turn's first `count` samples; see `SourceOrder.tokens`."""
+    def count_tokens(self, count: int) -> int:
+        """Return the number of tokens in the turn's first `count` samples; see `SourceOrder.estimate_tokens`."""
         total, epoch, start = 0, self.epoch, self.done
         while count > 0:
-            order = self.order_of(epoch)
+            order = self.get_order(epoch)
             stop = min(order.size, start + count)
-            total += order.tokens(start, stop)
+            total += order.estimate_tokens(start, stop)
             count, epoch, start = count - (stop - start), epoch + 1, 0
         return total
 
-    def after(self, count: int) -> SourceProgress:
+    def find_progress(self, count: int) -> SourceProgress:
         """Return the progress after the turn's first `count` samples."""
         epoch, done_count = (int(column[0]) for column in self.locate(np.array([count])))
-        order = self.order_of(epoch)
+        order = self.get_order(epoch)
         if count and not done_count:  # an epoch has just ended; content added at this step still belongs to it
-            epoch, order = epoch - 1, self.order_of(epoch - 1)
+            epoch, order = epoch - 1, self.get_order(epoch - 1)
             done_count = order.size
         return SourceProgress(source=self.source, rules=self._rules, epoch=epoch, order=order, done=done_count)
 
-    def pieces(self, ordinals: Int64) -> tuple[Int64, TokenSlices]:
+    def find_spans(self, ordinals: Int64) -> tuple[Int64, TokenSlices]:
         """Return the epoch of each of the turn's samples, and the samples' spans."""
         epochs, samples = self.locate(ordinals)
         parts = []
         for epoch in np.unique(epochs).tolist():
             rows = np.flatnonzero(epochs == epoch)
-            parts.append(self.order_of(epoch).pieces(samples[rows]).renumber_rows(rows))
+            parts.append(self.get_order(epoch).find_spans(samples[rows]).renumber_rows(rows))
         return epochs, join_slices(parts)
 
 
@@ -221,11 +224,11 @@ class RevisionRule:
             SourceCursor(s, revision, interval.revision, packs, progress_by_source.get(s.name))
             for s in revision.sources
         ]
-        self.end, self.why = self._end()
+        self.end, self.why = self._find_end()
         """First step that the revision cannot build, and the reason."""
         self.stop = self.end if interval.stop is None else interval.stop
 
-    def _end(self) -> tuple[int, str]:
+    def _find_end(self) -> tuple[int, str]:
         limits = (
             []
             if self.revision.steps is None
@@ -234,20 +237,20 @@ class RevisionRule:
         for number, cursor in enumerate(self.turns):
             if (allowed := cursor.max_samples()) is not None:
                 # Samples count from 0, so this one is the first that is not allowed, and its step cannot be built.
-                sample = int(self.mixture.place_of(number, np.array([allowed]))[0])
+                sample = int(self.mixture.find_sample_numbers(number, np.array([allowed]))[0])
                 times_text = f"{cursor.source.epochs} times" if cursor.source.epochs != 1 else "once"
                 reason = f"`epochs` allows source {cursor.source.name} to be read only {times_text}"
                 limits.append((self.first + sample // self.revision.batch, reason))
         return min(limits)
 
-    def counts(self, step: int) -> list[int]:
+    def count_samples(self, step: int) -> list[int]:
         """Return the number of samples per source that the revision's steps before `step` read."""
-        return self.mixture.counts((step - self.first) * self.revision.batch)
+        return self.mixture.count_samples((step - self.first) * self.revision.batch)
 
-    def after(self, step: int) -> dict[str, SourceProgress]:
+    def find_progress(self, step: int) -> dict[str, SourceProgress]:
         """Return the progress of each source after the steps before `step`."""
-        turn_counts = zip(self.turns, self.counts(step), strict=True)
-        return {turn.source.name: turn.after(count) for turn, count in turn_counts}
+        turn_counts = zip(self.turns, self.count_samples(step), strict=True)
+        return {turn.source.name: turn.find_progress(count) for turn, count in turn_counts}
 
 
 class Sampler:
@@ -272,16 +275,16 @@ class Sampler:
                     "earlier, or raise `steps` or `epochs`"
                 )
             self.rules.append(rule)
-            progress = {**progress, **rule.after(rule.stop)}  # a source that is left out keeps its position
+            progress = {**progress, **rule.find_progress(rule.stop)}  # a source that is left out keeps its position
 
     @property
     def end(self) -> int:
         """Number of steps in the run."""
         return self.rules[-1].stop
 
-    def rule(self, step: int) -> RevisionRule:
+    def find_rule(self, step: int) -> RevisionRule:
         """Return the rule that determines a step; raise NotFoundError if the schedule does not have the step."""
-        interval = self.schedule.interval_at(step)
+        interval = self.schedule.find_interval(step)
         rule = next(rule for rule in self.rules if rule.number == interval.revision)
         if step >= rule.stop:
             name = self.schedule.name
@@ -295,15 +298,15 @@ class Sampler:
     @property
     def samples(self) -> int:
         """Number of samples in all steps."""
-        return self.number(self.end)
+        return self.find_first_sample(self.end)
 
-    def number(self, step: int) -> int:
+    def find_first_sample(self, step: int) -> int:
         """Return the number of a step's first sample, counted from the beginning of the run."""
         return sum(
             (min(rule.stop, step) - rule.first) * rule.revision.batch for rule in self.rules if rule.first < step
         )
 
-    def place(self, number: int) -> tuple[int, int]:
+    def locate_sample(self, number: int) -> tuple[int, int]:
         """Return the step that reads a sample and the position in its batch; raise IndexError beyond the last one."""
         remaining = number
         for rule in self.rules:
@@ -313,33 +316,33 @@ class Sampler:
             remaining -= count
         raise IndexError(f"{self.schedule.name}: sample {number} is out of range: must be from 0 to {self.samples - 1}")
 
-    def positions(self, step: int, rank: int = 0, world_size: int = 1) -> Int64:
+    def find_positions(self, step: int, rank: int = 0, world_size: int = 1) -> Int64:
         """Return the positions of a step's batch that a rank reads; together the ranks read each position once.
 
         Raises ConfigError for a rank that is not less than `world_size`.
         """
         if not 0 <= rank < world_size:
             raise ConfigError(f"rank {rank} is out of range: must be from 0 to {world_size - 1}")
-        return np.arange(rank, self.rule(step).revision.batch, world_size, dtype=np.int64)
+        return np.arange(rank, self.find_rule(step).revision.batch, world_size, dtype=np.int64)
 
-    def spans(self, step: int, positions: Sequence[int] | Int64 | None = None) -> Spans:
+    def find_step_spans(self, step: int, positions: Sequence[int] | Int64 | None = None) -> Spans:
         """Return the token spans of a step's samples at these positions of its batch (default: all), in order."""
-        rule = self.rule(step)
+        rule = self.find_rule(step)
         batch_positions = np.arange(rule.revision.batch) if positions is None else np.asarray(positions, np.int64)
         if batch_positions.size and not 0 <= batch_positions.min() <= batch_positions.max() < rule.revision.batch:
             raise NotFoundError(
                 f"step {step}: positions {batch_positions.min()} to {batch_positions.max()} are out of range: must be "
                 f"from 0 to {rule.revision.batch - 1}"
             )
-        return self.spans_of(rule, (step - rule.first) * rule.revision.batch + batch_positions)
+        return self.find_spans(rule, (step - rule.first) * rule.revision.batch + batch_positions)
 
-    def spans_of(self, rule: RevisionRule, samples: Int64) -> Spans:
+    def find_spans(self, rule: RevisionRule, samples: Int64) -> Spans:
         """Return the spans of a revision's samples, which are numbered from its first step."""
         source, ordinal = rule.mixture.locate(samples)
         parts = []
         for number in np.unique(source).tolist():
             rows = np.flatnonzero(source == number)
-            epochs, slices = rule.turns[number].pieces(ordinal[rows])
+            epochs, slices = rule.turns[number].find_spans(ordinal[rows])
             own_slices = slices.renumber_rows(rows)
             parts.append((own_slices, np.full(len(own_slices.row), number), epochs[slices.row]))
         if not parts:
@@ -350,7 +353,7 @@ class Sampler:
         sources, epochs = (np.concatenate([part[column] for part in parts])[order] for column in (1, 2))
         return Spans(pieces.row[order], sources, epochs, pieces.shard[order], pieces.start[order], pieces.stop[order])
 
-    def readings(
+    def find_readings(
         self,
         content: str,
         start: int,
@@ -375,9 +378,11 @@ class Sampler:
                     epoch = None if within is None else within[1]
                     for shard, source_shard in enumerate(cursor.source.shards):
                         if source_shard.content == content:
-                            yield from self._interleave_reads(rule, number, shard, (start, stop), (low, high), epoch)
+                            yield from self._find_source_readings(
+                                rule, number, shard, (start, stop), (low, high), epoch
+                            )
 
-    def _interleave_reads(
+    def _find_source_readings(
         self,
         rule: RevisionRule,
         number: int,
@@ -387,22 +392,22 @@ class Sampler:
         only: int | None = None,
     ) -> Iterator[SampleRead]:
         cursor, batch = rule.turns[number], rule.revision.batch
-        count = rule.counts(steps[1])[number]
+        count = rule.count_samples(steps[1])[number]
         if not count:
             return
         last_epoch = int(cursor.locate(np.array([count - 1]))[0][0])
         for epoch in range(cursor.epoch, last_epoch + 1):
             if only not in (None, epoch):
                 continue
-            ordinals = cursor.ordinals(epoch, cursor.order_of(epoch).samples_touching(shard, *span))
+            ordinals = cursor.find_ordinals(epoch, cursor.get_order(epoch).find_samples(shard, *span))
             ordinals = ordinals[ordinals < count]
-            pieces = cursor.pieces(ordinals)[1] if len(ordinals) else None
+            pieces = cursor.find_spans(ordinals)[1] if len(ordinals) else None
             if pieces is None:
                 continue
-            # Keep only pieces within the span, because `samples_touching` may return extra samples, and a sample has
+            # Keep only pieces within the span, because `find_samples` may return extra samples, and a sample has
             # other spans.
             own_pieces = pieces.select((pieces.shard == shard) & (pieces.start < span[1]) & (pieces.stop > span[0]))
-            samples = rule.mixture.place_of(number, ordinals[own_pieces.row])
+            samples = rule.mixture.find_sample_numbers(number, ordinals[own_pieces.row])
             for sample, start, stop in zip(
                 samples.tolist(), own_pieces.start.tolist(), own_pieces.stop.tolist(), strict=True
             ):

@@ -3,7 +3,7 @@
 Training logs nothing. The schedule determines what each step reads, and its artifact keeps the documents of every shard
 that it ever listed. So the ledger also covers documents that were retracted later.
 
-Entry points: `documents_of_step`, `find_documents`, `steps_of_document`, `tokens_read`.
+Entry points: `documents_of_step`, `find_documents`, `steps_of_document`, `count_tokens_read`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 
 from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows, no_runs, open_ids, open_runs
+from dataprep_assets.formats.document_index import (
+    IDS,
+    ROWS,
+    DocumentRows,
+    FileRows,
+    build_empty_runs,
+    open_ids,
+    open_runs,
+)
 from dataprep_assets.serving.sampler.sampler import Sampler, SampleRead
-from dataprep_assets.serving.sampler.training_data import TrainingData, documents_folder
+from dataprep_assets.serving.sampler.training_data import TrainingData, get_documents_folder
 from dataprep_assets.serving.sampler.training_schedule import RevisionInterval, SourceShard
 
 SHARD = "shard.json"
@@ -31,7 +39,7 @@ class SeenDocument:
     """A document, or a part of one, that a step read.
 
     Attributes:
-        step: The step.
+        step: Number of the step.
         position: Position of the sample in the step's batch.
         source: Name of the source.
         epoch: Number of complete passes over the source before this one.
@@ -83,8 +91,8 @@ class SeenLedger:
         self.data = data
         self._names = {record.path for record in data.handle.files}
         # Cache per object, because a cache on the method would keep every ledger alive.
-        self.rows = lru_cache(maxsize=None)(self._source_rows)
-        # A shard of several revisions is one entry, unless it lost documents in between.
+        self.rows = lru_cache(maxsize=None)(self._read_source_rows)
+        # A shard that several revisions list is one entry, unless it lost documents in between.
         self.shards = {
             shard.content: (source.dataset, shard)
             for revision in data.schedule.revisions
@@ -92,9 +100,9 @@ class SeenLedger:
             for shard in source.shards
         }
 
-    def shard_facts(self, content: str) -> dict[str, Any]:
+    def get_shard_facts(self, content: str) -> dict[str, Any]:
         """Return the schedule's facts about a shard: dataset, partition, source files and the origin of its ids."""
-        name = f"{documents_folder(content)}/{SHARD}"
+        name = f"{get_documents_folder(content)}/{SHARD}"
         try:
             facts: dict[str, Any] = load_untrusted_json(self.data.handle.read(name))
         except ValueError as error:
@@ -105,25 +113,25 @@ class SeenLedger:
 
     def ids(self, content: str) -> NDArray[np.uint64] | None:
         """Return the ids of a shard's documents, or None if its dataset has no ids."""
-        name = f"{documents_folder(content)}/{IDS}"
+        name = f"{get_documents_folder(content)}/{IDS}"
         if name not in self._names:
             return None
-        return open_ids(self.data.handle.path(name), len(self.data.ends(self.shards[content][1])))
+        return open_ids(self.data.handle.path(name), len(self.data.open_document_ends(self.shards[content][1])))
 
-    def _source_rows(self, content: str) -> tuple[list[str], DocumentRows]:
+    def _read_source_rows(self, content: str) -> tuple[list[str], DocumentRows]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
-        sources = self.shard_facts(content)["sources"]
+        sources = self.get_shard_facts(content)["sources"]
         # Only files that the shard contains in part have the key `rows`.
         files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in sources]
-        name = f"{documents_folder(content)}/{ROWS}"
+        name = f"{get_documents_folder(content)}/{ROWS}"
         # The file is missing if no row was left out.
-        runs = open_runs(self.data.handle.path(name)) if name in self._names else no_runs()
+        runs = open_runs(self.data.handle.path(name)) if name in self._names else build_empty_runs()
         return [str(line["file"]) for line in sources], DocumentRows(files, runs)
 
-    def kept_document(self, content: str, document: int) -> KeptDocument:
+    def get_kept_document(self, content: str, document: int) -> KeptDocument:
         """Return a document of a shard."""
         dataset, shard = self.shards[content]
-        ends = self.data.ends(shard)
+        ends = self.data.open_document_ends(shard)
         files, rows = self.rows(content)
         file, row = rows.locate(document)
         start = int(ends[document - 1]) if document else 0
@@ -133,9 +141,9 @@ class SeenLedger:
             row=row, hash=None if ids is None else int(ids[document]),
         )  # fmt: skip
 
-    def documents_within(self, shard: SourceShard, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    def list_documents_within(self, shard: SourceShard, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield each document with tokens in `[start, stop)`, and the number of these tokens."""
-        ends = self.data.ends(shard)
+        ends = self.data.open_document_ends(shard)
         position = start
         # side="right" skips documents that end where the span begins; these, like empty documents, have no tokens in
         # it.
@@ -151,13 +159,13 @@ class SeenLedger:
 def documents_of_step(ledger: SeenLedger, step: int, *, rank: int = 0, world_size: int = 1) -> list[SeenDocument]:
     """Return the documents that a step, or one of its ranks, read, in the order of the batch."""
     sampler, documents = ledger.data.sampler, []
-    positions = sampler.positions(step, rank, world_size)
-    sources = sampler.rule(step).revision.sources
-    spans = sampler.spans(step, positions)
+    positions = sampler.find_positions(step, rank, world_size)
+    sources = sampler.find_rule(step).revision.sources
+    spans = sampler.find_step_spans(step, positions)
     for row, number, epoch, shard_number, start, stop in zip(*(column.tolist() for column in spans), strict=True):
         source, shard = sources[number], sources[number].shards[shard_number]
-        for document, tokens in ledger.documents_within(shard, start, stop):
-            kept_document = ledger.kept_document(shard.content, document)
+        for document, tokens in ledger.list_documents_within(shard, start, stop):
+            kept_document = ledger.get_kept_document(shard.content, document)
             documents.append(
                 SeenDocument(
                     step=step,
@@ -200,13 +208,13 @@ def find_documents(
         if rows:
             files, index = ledger.rows(content)
             for number, name in enumerate(files):
-                row_documents = (index.document(number, row) for row in rows.get(name, ()))
+                row_documents = (index.find_document(number, row) for row in rows.get(name, ()))
                 documents |= {document for document in row_documents if document is not None}
-        kept_documents += [ledger.kept_document(content, document) for document in sorted(documents)]
+        kept_documents += [ledger.get_kept_document(content, document) for document in sorted(documents)]
     return kept_documents
 
 
-def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
+def count_tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
     """Return the number of tokens of each document that the steps before `until` read.
 
     The result maps a shard's content to int64 of shape ``(documents,)``. A document that is read twice counts twice.
@@ -217,29 +225,31 @@ def tokens_read(ledger: SeenLedger, until: int) -> dict[str, NDArray[np.int64]]:
         stop = min(rule.stop, until)
         if stop <= rule.first:
             continue
-        for cursor, count in zip(rule.turns, rule.counts(stop), strict=True):
+        for cursor, count in zip(rule.turns, rule.count_samples(stop), strict=True):
             # At most two epochs are read in part: the one in progress at the beginning of the turn, and the last one.
             epoch = int(cursor.locate(np.array([count]))[0][0])
-            epoch_start = cursor.left + max(epoch - cursor.epoch - 1, 0) * cursor.whole_epoch
+            epoch_start = cursor.left + max(epoch - cursor.epoch - 1, 0) * cursor.epoch_samples
             parts = [(0, count)] if epoch == cursor.epoch else [(0, cursor.left), (epoch_start, count)]
             for shard in cursor.source.shards:
                 # The ends are int64, because NumPy converts uint64 with int64 to float64.
-                ends = np.asarray(ledger.data.ends(shard), np.int64)
+                ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
                 tokens = tokens_by_shard.setdefault(shard.content, np.zeros(len(ends), np.int64))
                 # Each epoch in between reads every document once.
                 tokens += max(epoch - cursor.epoch - 1, 0) * np.diff(ends, prepend=0)
             for part_start, part_stop in parts:
                 for block_start in range(part_start, part_stop, _BLOCK):
-                    pieces = cursor.pieces(np.arange(block_start, min(block_start + _BLOCK, part_stop)))[1]
+                    pieces = cursor.find_spans(np.arange(block_start, min(block_start + _BLOCK, part_stop)))[1]
                     for number in np.unique(pieces.shard).tolist():
                         shard, own_pieces = cursor.source.shards[number], pieces.select(pieces.shard == number)
-                        ends = np.asarray(ledger.data.ends(shard), np.int64)
-                        tokens_by_shard[shard.content] += _covered_tokens(ends, own_pieces.start, own_pieces.stop)
+                        ends = np.asarray(ledger.data.open_document_ends(shard), np.int64)
+                        tokens_by_shard[shard.content] += _count_covered_tokens(ends, own_pieces.start, own_pieces.stop)
     return tokens_by_shard
 
 
-def _covered_tokens(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many tokens of each document are covered by the token spans, which must not be empty.
+def _count_covered_tokens(
+    ends: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how many tokens of each document the token spans `[starts, stops)` cover; no span may be empty.
 
     `ends` contains the ends of the documents.
     """
@@ -265,17 +275,17 @@ def _covered_tokens(ends: NDArray[np.int64], starts: NDArray[np.int64], stops: N
 
 def steps_of_document(ledger: SeenLedger, document: KeptDocument, *, until: int | None = None) -> list[SampleRead]:
     """Return all readings of a document by steps before `until`, in order."""
-    readings = ledger.data.sampler.readings(document.shard.content, document.start, document.stop, until=until)
+    readings = ledger.data.sampler.find_readings(document.shard.content, document.start, document.stop, until=until)
     return sorted(readings, key=lambda reading: (reading.step, reading.position, reading.start))
 
 
-def readings_taken_back(ledger: SeenLedger, document: KeptDocument) -> list[tuple[RevisionInterval, SampleRead]]:
+def find_withdrawn_readings(ledger: SeenLedger, document: KeptDocument) -> list[tuple[RevisionInterval, SampleRead]]:
     """Return the readings of a document by steps that were taken back, each with the interval of its revision."""
     data, samples_read = ledger.data, []
     for interval in data.schedule.withdrawn_intervals:
         # Use the schedule of that time, because the current one has no rule for steps that were taken back.
-        sampler = Sampler(data.schedule.first_revisions(interval.revision + 1), data.packs)
+        sampler = Sampler(data.schedule.take_first_revisions(interval.revision + 1), data.packs)
         span = (document.start, document.stop)
-        readings = sampler.readings(document.shard.content, *span, first=interval.first, until=interval.stop)
+        readings = sampler.find_readings(document.shard.content, *span, first=interval.first, until=interval.stop)
         samples_read += [(interval, one) for one in sorted(readings, key=lambda one: (one.step, one.position))]
     return samples_read

@@ -44,13 +44,13 @@ def simulate_reads(sampler: Sampler, until: int) -> list[SourceRead]:
         stop = min(rule.stop, until)
         if stop <= rule.first:
             continue
-        for number, (cursor, count) in enumerate(zip(rule.turns, rule.counts(stop), strict=True)):
+        for number, (cursor, count) in enumerate(zip(rule.turns, rule.count_samples(stop), strict=True)):
             name = cursor.source.name
             samples[name] = samples.get(name, 0) + count
-            tokens[name] = tokens.get(name, 0) + cursor.tokens(count)
+            tokens[name] = tokens.get(name, 0) + cursor.count_tokens(count)
             # Do not sum the epochs, because a turn continues the epoch that the previous revision left unfinished.
-            epochs[name] = cursor.epochs_read(count)
-            ends.setdefault(name, []).extend(_ends(rule, number, count))
+            epochs[name] = cursor.count_epochs_read(count)
+            ends.setdefault(name, []).extend(_find_epoch_ends(rule, number, count))
     total = sum(samples.values())
     return [
         SourceRead(
@@ -65,14 +65,14 @@ def simulate_reads(sampler: Sampler, until: int) -> list[SourceRead]:
     ]
 
 
-def _ends(rule: RevisionRule, number: int, count: int) -> Iterator[tuple[int, int]]:
-    for epoch, ordinal in rule.turns[number].ends(count):
+def _find_epoch_ends(rule: RevisionRule, number: int, count: int) -> Iterator[tuple[int, int]]:
+    for epoch, ordinal in rule.turns[number].find_epoch_ends(count):
         # Samples count from 0, so this one is the first of the next epoch.
-        position = int(rule.mixture.place_of(number, np.array([ordinal]))[0])
+        position = int(rule.mixture.find_sample_numbers(number, np.array([ordinal]))[0])
         yield epoch, rule.first + position // rule.revision.batch
 
 
-def simulation_lines(sampler: Sampler, until: int | None = None) -> list[str]:
+def format_simulation(sampler: Sampler, until: int | None = None) -> list[str]:
     """Return the simulation as lines of text."""
     stop = sampler.end if until is None else until
     lines = [f"{'source':<24}{'samples':>14}{'tokens':>18}{'share':>9}{'epochs':>9}  epochs end at steps"]

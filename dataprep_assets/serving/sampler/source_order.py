@@ -2,8 +2,8 @@
 
 `SampleSlots` is a list of shards split into samples. A `SourceOrder` is a keyed permutation of all these samples, or,
 after a revision, of the unread samples of the previous order (`Remainder`) together with the samples of new shards. So
-an order is a chain with one link per change in an epoch. Every link is evaluated only for the requested samples. Stored
-are only the slots that a retraction emptied.
+an order is a chain with one link per change in an epoch. Every link is evaluated only for the requested samples. Only
+the slots that a retraction emptied are stored.
 
 A remainder is treated as one long row of *slots*: the unread samples, each as long as a sample was at that time. A
 different sequence length splits that row differently. Tokens removed from a shard in the meantime leave holes in their
@@ -61,13 +61,13 @@ class Permutation:
 
     def __call__(self, numbers: Int64) -> Int64:
         """Return the permuted numbers: int64 of any shape. Each input must be in `[0, size)`."""
-        return self._cycle_walk(numbers, self._forward)
+        return self._walk_cycle(numbers, self._permute_once)
 
-    def inverse(self, numbers: Int64) -> Int64:
-        """Return the inverse of the permutation: `inverse(permutation(x)) == x`."""
-        return self._cycle_walk(numbers, self._backward)
+    def invert(self, numbers: Int64) -> Int64:
+        """Return the inverse of the permutation: `permutation.invert(permutation(x)) == x`."""
+        return self._walk_cycle(numbers, self._invert_once)
 
-    def _cycle_walk(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
+    def _walk_cycle(self, numbers: Int64, once: Callable[[_U64], _U64]) -> Int64:
         images = once(np.asarray(numbers, np.int64).astype(np.uint64))
         size = np.uint64(self.size)
         # The loop ends, because `once` permutes the numbers below a * b, and a cycle returns to its start.
@@ -75,7 +75,7 @@ class Permutation:
             images[is_beyond] = once(images[is_beyond])
         return images.astype(np.int64)
 
-    def _forward(self, numbers: _U64) -> _U64:
+    def _permute_once(self, numbers: _U64) -> _U64:
         left_half, right_half = numbers // self._b, numbers % self._b
         for number, key in enumerate(self._keys):
             if number % 2:
@@ -85,7 +85,7 @@ class Permutation:
         images: _U64 = left_half * self._b + right_half
         return images
 
-    def _backward(self, numbers: _U64) -> _U64:
+    def _invert_once(self, numbers: _U64) -> _U64:
         left_half, right_half = numbers // self._b, numbers % self._b
         for number in reversed(range(_ROUNDS)):
             key = self._keys[number]
@@ -176,7 +176,7 @@ class SampleSlots:
         self._tables: dict[int, PackTable] = {}
         if packs is not None:
             # A shard's packs are one unit that covers all its runs.
-            all_runs = [(index, 0, shards[index].tokens) for index in self._packed_shards(all_runs)]
+            all_runs = [(index, 0, shards[index].tokens) for index in self._find_packed_shards(all_runs)]
         self._numbers, self._starts, self._stops = np.array(all_runs, np.int64).reshape(-1, 3).T
         counts = -(-(self._stops - self._starts) // length)
         if packs is not None:
@@ -188,7 +188,7 @@ class SampleSlots:
         self.size = int(self._firsts[-1])
         self.is_exact = packs is None
 
-    def _packed_shards(self, runs: Sequence[Run]) -> list[int]:
+    def _find_packed_shards(self, runs: Sequence[Run]) -> list[int]:
         """Return the shards that contain the runs; for partly covered shards, store a reduced table."""
         ranges: dict[int, list[tuple[int, int]]] = {}
         for shard, start, stop in runs:
@@ -208,8 +208,8 @@ class SampleSlots:
         # Do not read a table for this number, because startup would then open all shards' files.
         return len(self._tables[shard].ends) if shard in self._tables else self._shards[shard].samples
 
-    def pieces(self, samples: Int64) -> TokenSlices:
-        """Return the spans of samples, which must exist."""
+    def find_spans(self, samples: Int64) -> TokenSlices:
+        """Return the spans of these samples; every sample must exist."""
         # side="right" skips runs without samples, which begin where the next run does.
         which = np.searchsorted(self._firsts, samples, side="right") - 1
         number = samples - self._firsts[which]
@@ -232,13 +232,13 @@ class SampleSlots:
             parts.append(TokenSlices(np.full(high - low, row), offsets, np.full(high - low, shard), starts, stops))
         return join_slices(parts)
 
-    def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
+    def find_samples(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that contain any of the tokens `[start, stop)` of a shard."""
         return np.concatenate(
-            [_NONE, *(self._samples_in_run(run_index, start, stop) for run_index in self._at.get(shard, ()))]
+            [_NONE, *(self._find_samples_in_run(run_index, start, stop) for run_index in self._at.get(shard, ()))]
         )
 
-    def _samples_in_run(self, position: int, start: int, stop: int) -> Int64:
+    def _find_samples_in_run(self, position: int, start: int, stop: int) -> Int64:
         if self._packs is None:
             begin = int(self._starts[position])
             low, high = max(start, begin) - begin, min(stop, int(self._stops[position])) - begin
@@ -249,7 +249,7 @@ class SampleSlots:
         packs: Int64 = self._firsts[position] + np.unique(np.searchsorted(table.ends, hit, side="right"))
         return packs
 
-    def short(self) -> Int64:
+    def find_short_samples(self) -> Int64:
         """Return the samples that may have fewer than `length` tokens; with packs, the result is always empty."""
         lasts, tokens = self._firsts[1:] - 1, self._stops - self._starts
         return lasts[(tokens % self.length != 0) & (tokens > 0)] if self._packs is None else _NONE
@@ -272,9 +272,9 @@ class Remainder:
 
     Args:
         order: Order before the revision.
-        done: Number of its samples that were read.
+        done_count: Number of its samples that were read.
         length: Tokens per sample from now on.
-        moved: Current number of each previous shard; -1 for a removed shard.
+        new_numbers: Current number of each previous shard; -1 for a removed shard.
         changed: Maps a previous shard's number to the current shard, for shards that lost or gained documents.
     """
 
@@ -298,9 +298,9 @@ class Remainder:
             if new_numbers[number] < 0 and old_shard.tokens
         }
         removed_by_revision = {then: shard.removed for then, shard in changed.items()}
-        # Previous samples that lost tokens, by a retraction or with their shard.
+        # Previous samples that lost tokens in a retraction or together with their shard.
         touched = [
-            order.samples_touching(s, *span)
+            order.find_samples(s, *span)
             for s, spans in {**removed_by_revision, **gone_ranges}.items()
             for span in spans
         ]
@@ -309,7 +309,7 @@ class Remainder:
         # and so may the last slot, which ends early.
         suspects = self._cover(self._holed)
         if length != self._wide and self._slots:
-            suspects = np.union1d(self._cover(np.union1d(self._holed, order.short())), [self._slots - 1])
+            suspects = np.union1d(self._cover(np.union1d(self._holed, order.find_short_samples())), [self._slots - 1])
         # Check only these slots, because all others have tokens, and checking all takes as long as an epoch.
         empty = np.ones(len(suspects), np.bool_)
         empty[self._locate_slots(suspects).row] = False
@@ -318,27 +318,27 @@ class Remainder:
         self._skips = self._empty - np.arange(len(self._empty))
         self.size = self._slots - len(self._empty)
 
-    def pieces(self, samples: Int64) -> TokenSlices:
-        """Return the spans of samples, which must exist."""
+    def find_spans(self, samples: Int64) -> TokenSlices:
+        """Return the spans of these samples; every sample must exist."""
         return self._locate_slots(samples + np.searchsorted(self._skips, samples, side="right"))
 
-    def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
+    def find_samples(self, shard: int, start: int, stop: int) -> Int64:
         """Return the samples that may contain any of the tokens `[start, stop)` of a current shard."""
         old_index = self._was.get(shard)
         if old_index is None:
             return _NONE
         if old_index in self._kept:
-            span = self._kept[old_index].before(start, stop)
+            span = self._kept[old_index].find_previous_range(start, stop)
             if span is None:  # all of these tokens are new
                 return _NONE
             start, stop = span
-        return self._count_slots(self._cover(self._order.samples_touching(old_index, start, stop)))
+        return self._number_slots(self._cover(self._order.find_samples(old_index, start, stop)))
 
-    def short(self) -> Int64:
+    def find_short_samples(self) -> Int64:
         """Return the samples that may have fewer than `length` tokens."""
         last_slot = np.array([self._slots - 1] if self._slots else [], np.int64)
-        short = self._cover(np.union1d(self._holed, self._order.short()))
-        return self._count_slots(np.union1d(short, last_slot))
+        short = self._cover(np.union1d(self._holed, self._order.find_short_samples()))
+        return self._number_slots(np.union1d(short, last_slot))
 
     def _cover(self, positions: Int64) -> Int64:
         """Return the slots, ascending, that contain any of these samples of the order; read samples are ignored."""
@@ -349,8 +349,8 @@ class Remainder:
         slots = first_slots[:, None] + np.arange(max_slots)
         return np.unique(slots[slots <= last_slots[:, None]])
 
-    def _count_slots(self, slots: Int64) -> Int64:
-        """Return the sample numbers of slots, without empty slots."""
+    def _number_slots(self, slots: Int64) -> Int64:
+        """Return the sample numbers of slots; empty slots have no number and are left out."""
         slots = np.setdiff1d(slots, self._empty)
         return slots - np.searchsorted(self._empty, slots)
 
@@ -364,7 +364,7 @@ class Remainder:
             rows = np.flatnonzero(old * self._wide < slot_stops)
             if not len(rows):
                 break
-            slices = self._order.pieces(old[rows] + self._done)
+            slices = self._order.find_spans(old[rows] + self._done)
             # `shift` is the previous sample's offset in the slot. Cut off tokens before and after the slot.
             shift = (old * self._wide - slot_starts)[rows][slices.row]
             low = np.maximum(-shift - slices.at, 0)
@@ -385,7 +385,7 @@ class Remainder:
         whole_slices = whole_slices._replace(shard=self._moved[whole_slices.shard])
         parts = [whole_slices.select(whole_slices.shard >= 0)]
         for row, offset, shard, start, stop in zip(*pieces.select(is_cut), strict=True):
-            begin, end, shift = self._kept[int(shard)].ranges_within(start, stop)
+            begin, end, shift = self._kept[int(shard)].find_ranges_within(start, stop)
             filler = np.ones_like(begin)
             parts.append(
                 TokenSlices(
@@ -417,13 +417,13 @@ class KeptRanges(NamedTuple):
         lengths = np.diff(positions, append=np.iinfo(np.int64).max // 2)
         return cls(starts, starts + lengths, added_lengths - removed_lengths)
 
-    def ranges_within(self, start: int, stop: int) -> tuple[Int64, Int64, Int64]:
+    def find_ranges_within(self, start: int, stop: int) -> tuple[Int64, Int64, Int64]:
         """Return the kept parts of the previous tokens `[start, stop)`: previous starts and stops, and shifts."""
         low, high = np.searchsorted(self.stops, start, side="right"), np.searchsorted(self.starts, stop, side="left")
         begins, ends = np.maximum(self.starts[low:high], start), np.minimum(self.stops[low:high], stop)
         return begins, ends, self.shifts[low:high]
 
-    def before(self, start: int, stop: int) -> tuple[int, int] | None:
+    def find_previous_range(self, start: int, stop: int) -> tuple[int, int] | None:
         """Return the previous range that spans the current tokens `[start, stop)`; None if all of them are new."""
         begins = np.maximum(self.starts + self.shifts, start)
         ends = np.minimum(self.stops + self.shifts, stop)
@@ -435,7 +435,7 @@ class KeptRanges(NamedTuple):
 
 
 def _measure_gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
-    """Return each range's start without the ranges before it, and the total length of the first 0, 1, … ranges."""
+    """Return each range's start minus the length of the earlier ranges, and the total length of the first n ranges."""
     if not ranges:
         return _NONE, np.zeros(1, np.int64)
     starts, stops = (np.array(column, np.int64) for column in zip(*ranges, strict=True))
@@ -444,10 +444,13 @@ def _measure_gaps(ranges: Sequence[tuple[int, int]]) -> tuple[Int64, Int64]:
 
 
 class SourceOrder:
-    """Order of a source's samples in one epoch: sample `k` is number `permutation(k)` of `rest` and `cut` together.
+    """Order of a source's samples in one epoch.
+
+    Sample `k` is number `permutation(k)` in the list of the samples of `rest`, followed by the samples of
+    `sample_slots`.
 
     Args:
-        cut: New samples, or all samples at the beginning of an epoch.
+        sample_slots: New samples, or all samples at the beginning of an epoch.
         key: Key of the permutation.
         shards: All shards of the source.
         rest: Remainder of the previous order; None at the beginning of an epoch.
@@ -467,45 +470,46 @@ class SourceOrder:
         self._permutation = Permutation(self.size, *key)
 
         self.is_exact: bool = sample_slots.is_exact and (rest is None or rest.is_exact)
-        """Whether all samples except those in `short` have `length` tokens; packs have only about that many."""
+        """Whether all samples have `length` tokens, except those of `find_short_samples`. False for packs."""
 
     def read(self, done_count: int) -> float:
         """Return the fraction of the epoch that has been read after `done_count` of its samples; 1 at its end."""
         read_before = 0.0 if self._rest is None else self._rest.read
         return read_before + (1 - read_before) * done_count / max(self.size, 1)
 
-    def tokens(self, first: int, stop: int) -> int:
+    def estimate_tokens(self, first: int, stop: int) -> int:
         """Return the number of tokens in the samples `[first, stop)`, estimated from up to 256 samples for packs."""
         count = stop - first
         if not count:
             return 0
         if not self.is_exact:
             sample_numbers = np.unique(np.linspace(first, stop - 1, min(count, 256)).astype(np.int64))
-            slices = self.pieces(sample_numbers)
+            slices = self.find_spans(sample_numbers)
             return round(int((slices.stop - slices.start).sum()) / len(sample_numbers) * count)
-        short = self.short()
-        slices = self.pieces(short[(short >= first) & (short < stop)])
+        short = self.find_short_samples()
+        slices = self.find_spans(short[(short >= first) & (short < stop)])
         lacking = self.length * len(np.unique(slices.row)) - int((slices.stop - slices.start).sum())
         return count * self.length - lacking
 
-    def pieces(self, samples: Int64) -> TokenSlices:
-        """Return the spans of these samples of the order, which must exist, in no particular order."""
+    def find_spans(self, samples: Int64) -> TokenSlices:
+        """Return the spans of these samples, in no particular order; every sample must exist."""
         positions = self._permutation(samples)
         if self._rest is None:
-            return self._cut.pieces(positions)
+            return self._cut.find_spans(positions)
         new, old = np.flatnonzero(positions >= self._left), np.flatnonzero(positions < self._left)
-        new_slices, old_slices = self._cut.pieces(positions[new] - self._left), self._rest.pieces(positions[old])
+        new_slices = self._cut.find_spans(positions[new] - self._left)
+        old_slices = self._rest.find_spans(positions[old])
         return join_slices([new_slices.renumber_rows(new), old_slices.renumber_rows(old)])
 
-    def samples_touching(self, shard: int, start: int, stop: int) -> Int64:
-        """Return the samples that may contain any of the tokens `[start, stop)` of a shard; few have none."""
-        old_samples = _NONE if self._rest is None else self._rest.samples_touching(shard, start, stop)
+    def find_samples(self, shard: int, start: int, stop: int) -> Int64:
+        """Return the samples that may contain any of the tokens `[start, stop)` of a shard; a few contain none."""
+        old_samples = _NONE if self._rest is None else self._rest.find_samples(shard, start, stop)
         # A shard that gained documents has samples in both parts.
-        return self._permutation.inverse(
-            np.concatenate([old_samples, self._left + self._cut.samples_touching(shard, start, stop)])
+        return self._permutation.invert(
+            np.concatenate([old_samples, self._left + self._cut.find_samples(shard, start, stop)])
         )
 
-    def short(self) -> Int64:
+    def find_short_samples(self) -> Int64:
         """Return the samples that may have fewer than `length` tokens."""
-        old_samples = _NONE if self._rest is None else self._rest.short()
-        return self._permutation.inverse(np.concatenate([old_samples, self._left + self._cut.short()]))
+        old_samples = _NONE if self._rest is None else self._rest.find_short_samples()
+        return self._permutation.invert(np.concatenate([old_samples, self._left + self._cut.find_short_samples()]))

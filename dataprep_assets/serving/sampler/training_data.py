@@ -50,12 +50,12 @@ _READERS = 16
 """Number of parallel range requests to object storage."""
 
 
-def documents_folder(content: str) -> str:
+def get_documents_folder(content: str) -> str:
     """Return the folder of the document index that a schedule keeps for a shard with this content."""
     return f"documents/{content[:32]}"
 
 
-def packs_file(content: str, length: int) -> str:
+def get_packs_file(content: str, length: int) -> str:
     """Return the name of the file in which a schedule keeps the packs of a shard."""
     return f"packs/{content[:32]}-{length}.bin"
 
@@ -65,7 +65,7 @@ class Batch:
     """Data that a rank trains on in a step; arrays of shape ``(samples, sequence_length)``.
 
     Attributes:
-        step: The step.
+        step: Number of the step.
         positions: int64, shape ``(samples,)``: positions of these samples in the step's batch.
         tokens: int64; 0 after the end of a short sample.
         labels: int64: the token after each token. `IGNORED` at the end of a shard, after the end of a short sample and,
@@ -180,7 +180,7 @@ class TrainingData:
             )
         # A checkpoint has the digest of the schedule at that time, which may have had fewer revisions.
         revision_counts = {
-            self.schedule.first_revisions(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)
+            self.schedule.take_first_revisions(n).digest: n for n in range(1, len(self.schedule.revisions) + 1)
         }
         if name != self.name or digest not in revision_counts:
             raise ConfigError(
@@ -203,16 +203,16 @@ class TrainingData:
         Raises NotFoundError for a step beyond the end, and ConfigError if a shard differs from the schedule. Raises
         TransferError, naming the step, if object storage cannot be read.
         """
-        positions = self.sampler.positions(step, rank, world_size)
-        return self._read_batch(step, positions, self._spans_from_block(step, rank, world_size, 0, len(positions)))
+        positions = self.sampler.find_positions(step, rank, world_size)
+        return self._read_batch(step, positions, self._find_spans(step, rank, world_size, 0, len(positions)))
 
     def sample(self, step: int, position: int) -> Batch:
-        """Return one sample of a step; sequential access is the fastest."""
-        return self._read_batch(step, np.array([position]), self._spans_from_block(step, 0, 1, position, position + 1))
+        """Return one sample of a step. Reading samples in order is fastest."""
+        return self._read_batch(step, np.array([position]), self._find_spans(step, 0, 1, position, position + 1))
 
-    def _spans_from_block(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
-        """Return the spans of a rank's samples `[low, high)` in a step, cut from a block that is computed at once."""
-        rule = self.sampler.rule(step)
+    def _find_spans(self, step: int, rank: int, world_size: int, low: int, high: int) -> Spans:
+        """Return the spans of a rank's samples `[low, high)` in a step; several steps' spans are computed together."""
+        rule = self.sampler.find_rule(step)
         ahead = max(_AHEAD * world_size // rule.revision.batch, 1)
         block, block_step = divmod(step - rule.first, ahead)
         spans, row_numbers = self._block(rule.number, block, ahead, rank, world_size)
@@ -228,11 +228,11 @@ class TrainingData:
         steps = np.arange(block * ahead, min((block + 1) * ahead, rule.stop - rule.first))
         own_slots = np.arange(rank, batch, world_size)
         samples = (steps[:, None] * batch + own_slots).ravel()
-        return self.sampler.spans_of(rule, samples), len(own_slots)
+        return self.sampler.find_spans(rule, samples), len(own_slots)
 
     def _read_batch(self, step: int, positions: NDArray[np.int64], spans: Spans) -> Batch:
         """Return the batch with the tokens of these spans, which are at these positions of the step's batch."""
-        rule = self.sampler.rule(step)
+        rule = self.sampler.find_rule(step)
         shape = (len(positions), rule.revision.sequence_length)
         tokens, labels = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
         numbers, documents = (
@@ -262,7 +262,7 @@ class TrainingData:
             labels[row, offset : offset + len(ids) - 1] = ids[1:]
             if numbers is not None and documents is not None:
                 # Find the ends of documents within the span, as positions in the sample.
-                ends = self.ends(rule.revision.sources[source].shards[shard])
+                ends = self.open_document_ends(rule.revision.sources[source].shards[shard])
                 # Search with uint64, because for a Python int NumPy would convert the whole mapped file to float64.
                 low, high = np.searchsorted(ends, np.array([start, stop], np.uint64), side="right").tolist()
                 inside_ends = np.asarray(ends[low:high], np.int64)
@@ -287,19 +287,19 @@ class TrainingData:
         """Return the tokens of each span, and the following token if the shard has one."""
         span_rows = list(zip(*(column.tolist() for column in spans), strict=True))
         read_ids = [
-            (self.tokens(sources[source], sources[source].shards[shard]), start, stop + 1)
+            (self.open_tokens(sources[source], sources[source].shards[shard]), start, stop + 1)
             for _, source, _, shard, start, stop in span_rows
         ]
         # Send requests in parallel, because they mostly wait for the network.
         if any(isinstance(tokens, RemoteTokens) for tokens, _, _ in read_ids):
             return list(
-                _reader_threads(os.getpid()).map(
+                _get_reader_threads(os.getpid()).map(
                     lambda request: np.asarray(request[0][request[1] : request[2]]), read_ids
                 )
             )
         return [np.asarray(tokens[start:stop]) for tokens, start, stop in read_ids]
 
-    def tokens(self, source: Source, shard: SourceShard) -> NDArray[Any] | RemoteTokens:
+    def open_tokens(self, source: Source, shard: SourceShard) -> NDArray[Any] | RemoteTokens:
         """Return the tokens of a shard; raise ConfigError if it is missing or differs from the schedule."""
         if shard.content in self._tokens:
             return self._tokens[shard.content]
@@ -319,10 +319,10 @@ class TrainingData:
             )
         return self._tokens.setdefault(shard.content, handle.tokens(TOKENS))
 
-    def ends(self, shard: SourceShard) -> NDArray[Any]:
+    def open_document_ends(self, shard: SourceShard) -> NDArray[Any]:
         """Return the end of each document of a shard, from the schedule's artifact."""
         if shard.content not in self._ends:
-            path = self._handle.path(f"{documents_folder(shard.content)}/{ENDS}")
+            path = self._handle.path(f"{get_documents_folder(shard.content)}/{ENDS}")
             # NumPy cannot map an empty file.
             empty = np.empty(0, np.uint64)
             self._ends[shard.content] = np.memmap(path, "<u8", "r") if path.stat().st_size else empty
@@ -332,12 +332,12 @@ class TrainingData:
         """Return the packs of a shard, from the schedule's artifact."""
         key = (shard.content, length)
         if key not in self._packs:
-            self._packs[key] = open_packs(self._handle.path(packs_file(shard.content, length)))
+            self._packs[key] = open_packs(self._handle.path(get_packs_file(shard.content, length)))
         return self._packs[key]
 
 
 @lru_cache(maxsize=1)
-def _reader_threads(process: int) -> ThreadPoolExecutor:
+def _get_reader_threads(process: int) -> ThreadPoolExecutor:
     """Return the thread pool of a process; a forked worker needs a new one, because threads are not inherited."""
     return ThreadPoolExecutor(_READERS, "training-data")
 

@@ -52,7 +52,7 @@ class SourceShard:
 
     def follows(self, other_shard: "SourceShard") -> bool:
         """Return whether this shard is `other_shard` or another version of it, not a different shard with its name."""
-        # A shard without tokens left none over, so all current tokens are new, and the current epoch reads them.
+        # If the other shard kept no tokens, all tokens of this shard are new, and the current epoch reads them.
         is_gone = not other_shard.tokens or self.removed == ((0, other_shard.tokens),)
         return self.content == other_shard.content or not is_gone
 
@@ -201,7 +201,7 @@ class ScheduleHistory:
         """Steps that were trained under a revision and then taken back, because the run returned to a checkpoint."""
         intervals = []
         for number, revision in enumerate(self.revisions[1:], 1):
-            earlier_revisions = self.first_revisions(number)
+            earlier_revisions = self.take_first_revisions(number)
             for interval in earlier_revisions.intervals:
                 first_step = max(interval.first, revision.first_step)
                 stop = min(interval.stop or revision.trained, revision.trained)
@@ -214,15 +214,15 @@ class ScheduleHistory:
         revisions = [self.revisions[reign.revision] for reign in self.intervals if reign.first < step]
         return next((source for revision in reversed(revisions) if (source := revision.source(name)) is not None), None)
 
-    def first_revisions(self, revisions: int) -> "ScheduleHistory":
-        """Return the schedule as it was with this many revisions."""
+    def take_first_revisions(self, revisions: int) -> "ScheduleHistory":
+        """Return a schedule with only the first `revisions` revisions."""
         return ScheduleHistory(name=self.name, revisions=self.revisions[:revisions])
 
-    def interval_at(self, step: int) -> RevisionInterval:
+    def find_interval(self, step: int) -> RevisionInterval:
         """Return the interval of the revision that determines a step; raise NotFoundError for a step below 0."""
         if step < 0:
             raise NotFoundError(f"step must be at least 0, not {step}")
-        return next(reign for reign in reversed(self.intervals) if reign.first <= step)
+        return next(interval for interval in reversed(self.intervals) if interval.first <= step)
 
     def to_json(self) -> dict[str, Any]:
         """Return the schedule as a dictionary of builtins."""
@@ -286,7 +286,7 @@ def _parse_shard(value: Mapping[str, Any]) -> SourceShard:
 
 
 def join_ranges(ranges: Sequence[tuple[int, int]]) -> Ranges:
-    """Return the ranges with adjacent ones joined."""
+    """Return the ranges after merging adjacent ones."""
     spans: list[tuple[int, int]] = []
     for start, stop in ranges:
         if spans and spans[-1][1] == start:

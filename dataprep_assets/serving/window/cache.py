@@ -30,11 +30,11 @@ from dataprep_assets.serving.window.keep_policy import Keep, choose_victims, has
 from dataprep_assets.serving.window.kept_manifest import keep_manifest, refuse_published
 from dataprep_assets.serving.window.readers import Shard, open_pair
 from dataprep_assets.serving.window.release import Release, ReleaseFile, ReleaseLocation, ReleaseShard
-from dataprep_assets.serving.window.shared_state import POLL_SECONDS, SharedState, file_mode, make_folder
+from dataprep_assets.serving.window.shared_state import POLL_SECONDS, SharedState, choose_file_mode, make_folder
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.locks import open_own_file
-from dataprep_assets.stores.ranged import discard_partial, partial_bytes, partial_path
+from dataprep_assets.stores.ranged import discard_partial, get_partial_path, measure_partial_bytes
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import Progress
 
@@ -95,7 +95,7 @@ class Cache:
     def is_verified(self, index: int) -> bool:
         """Return whether the shard exists and has not changed since it was verified, without reading its data."""
         verified_looks = self._state.read_verified_shards().get(str(index))
-        return verified_looks is not None and verified_looks == self._file_states(index)
+        return verified_looks is not None and verified_looks == self._read_file_states(index)
 
     def open(self, index: int) -> Shard:
         """Return a verified shard, memory-mapped; raise CorruptSourceError if it is not verified or has changed."""
@@ -123,7 +123,7 @@ class Cache:
             if any(self.path(file).name in names for file in shard.files)
         }
 
-    def _file_states(self, index: int) -> list[list[int]] | None:
+    def _read_file_states(self, index: int) -> list[list[int]] | None:
         try:
             statuses = [self.path(file).stat() for file in self._shards[index].files]
         except FileNotFoundError:
@@ -145,7 +145,7 @@ class Cache:
         all the room, and StoppedError once `stopped()` is true.
         """
         while not self.is_verified(index):
-            with self._state.fetching(index) as is_owner:
+            with self._state.claim_download(index) as is_owner:
                 if is_owner:
                     # Check again, because another process may have finished the shard in the meantime.
                     if not self.is_verified(index):
@@ -186,9 +186,9 @@ class Cache:
             self._unreserve(shard)
             raise
         self._check_content(shard)
-        looks = self._file_states(index)
+        looks = self._read_file_states(index)
         # Read and replace the state under one lock, because other processes add their shards to it.
-        with self._state.locked():
+        with self._state.hold_lock():
             self._state.write_verified_shards({**self._state.read_verified_shards(), str(index): looks})
 
     def _find_defect(self, file: ReleaseFile) -> str | None:
@@ -249,14 +249,14 @@ class Cache:
         waiting = False
         only_copies: set[int] = set()
         while True:
-            with self._state.locked():
+            with self._state.hold_lock():
                 candidates = self._choose_victims(shard, only_copies)
             # Query the store without the lock, because it may respond slowly.
             for index in candidates:
-                if reason := self._find_missing_source_reason(index):
+                if reason := self._explain_missing_source(index):
                     only_copies.add(index)
                     note("kept", index, f"{self._format_label(index)} is kept: {reason}")
-            with self._state.locked():
+            with self._state.hold_lock():
                 # Select again, because other processes may now use some of these shards. Keep those.
                 evicted = [index for index in self._choose_victims(shard, only_copies) if index in candidates]
                 for index in evicted:
@@ -265,7 +265,7 @@ class Cache:
                 if has_room(self._keep, remaining, shard.bytes):
                     # Reserve the room under the lock, so that two processes cannot take the same.
                     self._create_partial_file(shard.token_file)
-                leases = self._state.leases() if not has_room(self._keep, remaining, shard.bytes) else None
+                leases = self._state.read_leases() if not has_room(self._keep, remaining, shard.bytes) else None
             self._state.empty_trash()
             for index in evicted:
                 note("evicted", index, f"{self._format_label(index)} was evicted from {self.directory}")
@@ -283,11 +283,11 @@ class Cache:
 
     def _create_partial_file(self, file: ReleaseFile) -> None:
         """Create the empty partial file of a download, if it does not exist; the download keeps its permissions."""
-        part = partial_path(self.path(file))
+        part = get_partial_path(self.path(file))
         make_folder(part.parent, self._release.sensitive)
-        descriptor = open_own_file(part, os.O_WRONLY | os.O_CREAT, file_mode(self._release.sensitive))
+        descriptor = open_own_file(part, os.O_WRONLY | os.O_CREAT, choose_file_mode(self._release.sensitive))
         if self._release.sensitive:
-            os.fchmod(descriptor, file_mode(True))  # an existing file may have different permissions
+            os.fchmod(descriptor, choose_file_mode(True))  # an existing file may have different permissions
         os.close(descriptor)
 
     def _unreserve(self, shard: ReleaseShard) -> None:
@@ -314,7 +314,7 @@ class Cache:
             )
 
     def _choose_victims(self, shard: ReleaseShard, only_copies: Collection[int]) -> list[int]:
-        held_indices = {index for shards in self._state.leases().values() for index in shards} | set(only_copies)
+        held_indices = {index for shards in self._state.read_leases().values() for index in shards} | set(only_copies)
         return choose_victims(
             self._keep,
             self.find_cached_shards(),
@@ -324,7 +324,7 @@ class Cache:
             shards=len(self._shards),
         )
 
-    def _find_missing_source_reason(self, index: int) -> str:
+    def _explain_missing_source(self, index: int) -> str:
         """Return why an evicted shard could not be downloaded again, or "" if it could."""
         shard = self._shards[index]
         # Partial files do not count as a copy of the shard.
@@ -359,7 +359,7 @@ class Cache:
     def _check_space(self, files: Iterable[ReleaseFile], index: int) -> None:
         needed = 0
         for file in files:
-            needed += max(0, file.bytes - partial_bytes(self.path(file)))
+            needed += max(0, file.bytes - measure_partial_bytes(self.path(file)))
         free = shutil.disk_usage(self.directory).free
         if needed > free:
             raise TransferError(

@@ -59,7 +59,7 @@ def choose_victims(
     `needed_shard` has `size` bytes. Shards that the schedule of `shards` shards needs last after `needed_shard` are
     evicted first. Shards in `held_shards` are never evicted, so `needed_shard` may still not fit afterwards.
     """
-    # Leave out the wanted shard, because `size` already covers its partial files.
+    # Leave out the needed shard, because `size` already covers its partial files.
     remaining = {index: held_bytes for index, held_bytes in present.items() if index != needed_shard}
     victim_indices: list[int] = []
     for index in sorted(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dataprep_assets.errors import ConfigError, FormatError, SourceError
 from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseLocation, read_release
-from dataprep_assets.serving.window.shared_state import FOLDER, file_mode, locked_file, replace_file
+from dataprep_assets.serving.window.shared_state import FOLDER, choose_file_mode, lock_file, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +55,8 @@ def keep_manifest(directory: Path, release: Release) -> None:
     of a different release would fail their digests.
     """
     path = directory / FOLDER / MANIFEST
-    mode = file_mode(release.sensitive)
-    with locked_file(directory / FOLDER / "lock", mode):
+    mode = choose_file_mode(release.sensitive)
+    with lock_file(directory / FOLDER / "lock", mode):
         try:
             manifest = Release.from_bytes(path.read_bytes(), str(path))
         except (FileNotFoundError, FormatError):

@@ -22,7 +22,7 @@ _EPOCHS = 2
 class WindowPlan:
     """Prediction for a window. `stalls` is true if any swap except the first start must wait.
 
-    - `first_wait_seconds`: time until the first step, which only the bandwidth changes;
+    - `first_wait_seconds`: time until the first step, which depends only on the bandwidth;
     - `turn_seconds`: time to train on a shard; `fetch_seconds`: time to download and verify the largest shard;
     - `stall_seconds`: longest wait at a swap; `stalled_swaps`: how many of the `swaps` in two epochs wait;
     - `disk_bytes`: maximum size of the shards on disk; `fetched_bytes`: bytes downloaded in two epochs;
@@ -84,10 +84,10 @@ def plan_window(
     sizes = [shard.bytes for shard in release.shards_of(prefix)]
     check_keep(keep, sizes)
     turn_seconds = step_seconds * steps_per_shard
-    seconds_a_byte = 1 / bandwidth + 1 / verify_bandwidth
+    seconds_per_byte = 1 / bandwidth + 1 / verify_bandwidth
     fetched_bytes, max_bytes, turn_bytes = _replay(sizes, keep)
     # Exclude the first download, because it is the wait at the start and not a stall.
-    waits = [max(0.0, size * seconds_a_byte - turn_seconds) for size in turn_bytes[1:]]
+    waits = [max(0.0, size * seconds_per_byte - turn_seconds) for size in turn_bytes[1:]]
     largest = max(turn_bytes[1:], default=0)
     # A turn has this much time for the download after verification. If there is none, no bandwidth is enough.
     download_seconds = turn_seconds - largest / verify_bandwidth
@@ -96,9 +96,9 @@ def plan_window(
     plan = WindowPlan(
         stalls=any(waits),
         fits_disk=fits_disk,
-        first_wait_seconds=turn_bytes[0] * seconds_a_byte,
+        first_wait_seconds=turn_bytes[0] * seconds_per_byte,
         turn_seconds=turn_seconds,
-        fetch_seconds=max(sizes) * seconds_a_byte,
+        fetch_seconds=max(sizes) * seconds_per_byte,
         stall_seconds=max(waits, default=0.0),
         stalled_swaps=sum(wait > 0 for wait in waits),
         swaps=len(waits),
@@ -107,12 +107,12 @@ def plan_window(
         needed_bandwidth=needed,
         advice=(),
     )
-    advice = _give_advice(plan, sizes, disk_bytes, step_seconds, seconds_a_byte, keep)
+    advice = _give_advice(plan, sizes, disk_bytes, step_seconds, seconds_per_byte, keep)
     return WindowPlan(**{**vars(plan), "advice": advice})
 
 
 def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
-    """Return the downloaded bytes, the maximum bytes on disk, and the downloaded bytes per turn of two epochs."""
+    """Return the downloaded bytes, the maximum bytes on disk, and the downloaded bytes per turn, for two epochs."""
     count = len(sizes)
     find_cached_shards: dict[int, int] = {}
     turn_bytes: list[int] = []
@@ -136,7 +136,7 @@ def _replay(sizes: Sequence[int], keep: Keep) -> tuple[int, int, list[int]]:
 
 
 def _give_advice(
-    plan: WindowPlan, sizes: Sequence[int], disk: int, step_seconds: float, seconds_a_byte: float, keep: Keep
+    plan: WindowPlan, sizes: Sequence[int], disk: int, step_seconds: float, seconds_per_byte: float, keep: Keep
 ) -> tuple[str, ...]:
     sentences = []
     pair = max(size + (sizes[(i + 1) % len(sizes)] if len(sizes) > 1 else 0) for i, size in enumerate(sizes))
@@ -155,7 +155,7 @@ def _give_advice(
                 "that is closer)."
             )
         if step_seconds > 0:
-            steps = math.ceil(max(sizes) * seconds_a_byte / step_seconds)
+            steps = math.ceil(max(sizes) * seconds_per_byte / step_seconds)
             sentences.append(
                 f"Or train at least {count_of(steps, 'step')} on each shard (smaller global batches, or repeated "
                 "passes)."

@@ -20,7 +20,7 @@ from dataprep_assets.formats import npy_shards, sample_ids
 
 
 class Shard:
-    """A verified, memory-mapped shard on this machine. A window does not evict it while such an object exists.
+    """A verified, memory-mapped shard on this machine. A window does not evict the shard while this object exists.
 
     `index` is its number in the release, `token_path` and `ids_path` are its two files, and a sample has
     `sequence_length` tokens.
@@ -50,12 +50,12 @@ class Shard:
 
     def __getitem__(self, k: int) -> npt.NDArray[Any]:
         """Return sample `k` as a view of shape `(sequence_length,)`; raise IndexError beyond the last one."""
-        start = self._check_shard(k) * self.sequence_length
+        start = self._check_sample(k) * self.sequence_length
         return self.tokens[start : start + self.sequence_length]
 
     def sample_id(self, k: int) -> int:
         """Return the id of sample `k`."""
-        return int(self.sample_ids[self._check_shard(k)])
+        return int(self.sample_ids[self._check_sample(k)])
 
     def batch(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uint32]:
         """Return a uint32 copy of shape `(len(indices), sequence_length)`; raise IndexError beyond the last sample."""
@@ -67,7 +67,7 @@ class Shard:
             )
         return samples[sample_indices].astype(np.uint32, copy=False)
 
-    def _check_shard(self, k: int) -> int:
+    def _check_sample(self, k: int) -> int:
         # Reject negative numbers, for which templar would return an empty or shifted sample.
         if not 0 <= k < len(self):
             raise IndexError(f"{self}: sample {k} is out of range: must be from 0 to {len(self) - 1}")

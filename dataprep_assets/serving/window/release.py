@@ -107,7 +107,9 @@ class Release:
             raise FormatError(f"{name}: its index is {shard.index}, not {index}. Publish the release again")
         keys = (shard.token_file.key, shard.ids_file.key)
         # Reject other keys, with which a manifest could write outside of a trainer's cache.
-        if keys != (expected_keys := (npy_shards.token_key(prefix, index), npy_shards.ids_key(prefix, index))):
+        if keys != (
+            expected_keys := (npy_shards.build_token_key(prefix, index), npy_shards.build_ids_key(prefix, index))
+        ):
             raise FormatError(
                 f"{name}: its files must be {' and '.join(expected_keys)}, not {' and '.join(keys)}. Publish the "
                 "release again"
@@ -119,7 +121,7 @@ class Release:
             )
         sizes = (shard.token_file.bytes, shard.ids_file.bytes)
         expected_sizes = (
-            npy_shards.token_bytes(shard.tokens, self.dtype),
+            npy_shards.compute_shard_bytes(shard.tokens, self.dtype),
             shard.tokens // self.sequence_length * ID_BYTES,
         )
         if sizes != expected_sizes:
@@ -136,7 +138,7 @@ class Release:
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of the manifest's content; it identifies the release at any location."""
-        plain = self._plain_values()
+        plain = self._to_plain_values()
         # A copy at a different location is the same release, so checkpoints stay valid for it.
         plain.pop("location", None)
         return digest_value(plain)
@@ -151,14 +153,14 @@ class Release:
             )
         return shards
 
-    def _plain_values(self) -> dict[str, Any]:
+    def _to_plain_values(self) -> dict[str, Any]:
         plain = {"kind": _KIND, **asdict(self)}
         # Both keys are optional in the format.
         return {name: value for name, value in plain.items() if value or name not in ("sensitive", "location")}
 
     def to_bytes(self) -> bytes:
         """Return the manifest file's content; the same release always gives the same bytes."""
-        value = {**self._plain_values(), "digest": self.digest}
+        value = {**self._to_plain_values(), "digest": self.digest}
         return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
     @classmethod
@@ -249,9 +251,9 @@ def locate_release(release: str | Path | Store | ReleaseLocation) -> ReleaseLoca
         )
     if parts.scheme in ("hf", "http", "https"):
         # Imported only when needed, because httpx takes longer to import than the rest of the window.
-        from dataprep_assets.stores.http import HttpStore, hub_url
+        from dataprep_assets.stores.http import HttpStore, build_hub_url
     if parts.scheme == "hf":
-        url, token = hub_url(text, os.environ), os.environ.get("HF_TOKEN")
+        url, token = build_hub_url(text, os.environ), os.environ.get("HF_TOKEN")
         return ReleaseLocation(HttpStore(url, token=token, token_name="HF_TOKEN", allow_http=allows_http(os.environ)))
     if parts.scheme in ("http", "https"):
         return ReleaseLocation(HttpStore(text, allow_http=allows_http(os.environ)))

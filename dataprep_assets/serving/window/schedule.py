@@ -25,22 +25,22 @@ class Schedule:
         if self.steps_per_shard < 1:
             raise ConfigError(f"steps_per_shard must be at least 1, not {self.steps_per_shard}")
 
-    def _shard_turn(self, step: int) -> int:
+    def _find_turn(self, step: int) -> int:
         if step < 0:
             raise ConfigError(f"step must be at least 0, not {step}")
         return step // self.steps_per_shard
 
     def shard(self, step: int) -> int:
         """Return the shard that this step trains on."""
-        return self._shard_turn(step) % self.shards
+        return self._find_turn(step) % self.shards
 
     def epoch(self, step: int) -> int:
         """Return the number of complete passes over all shards before this step's pass."""
-        return self._shard_turn(step) // self.shards
+        return self._find_turn(step) // self.shards
 
     def swap_step(self, step: int) -> int:
         """Return the first step of the next shard's turn (of the same shard if there is only one)."""
-        return (self._shard_turn(step) + 1) * self.steps_per_shard
+        return (self._find_turn(step) + 1) * self.steps_per_shard
 
     def next_shard(self, step: int) -> int:
         """Return the shard after this step's shard."""
@@ -48,7 +48,7 @@ class Schedule:
 
     def sample_steps(self, step: int) -> tuple[int, int]:
         """Return this step's number within its shard's turn, and the number of steps in the turn."""
-        return step - self._shard_turn(step) * self.steps_per_shard, self.steps_per_shard
+        return step - self._find_turn(step) * self.steps_per_shard, self.steps_per_shard
 
     def samples(self, step: int, count: int, *, rank: int = 0, world_size: int = 1) -> NDArray[np.int64]:
         """Return the samples of its shard that a rank trains on in this step: int64, ascending, shape ``(samples,)``.

@@ -40,7 +40,7 @@ from dataprep_assets.stores.files import expand_path
 from dataprep_assets.stores.retry import RetryPolicy, StoppedError
 from dataprep_assets.stores.store import Store
 
-# Characters of the bar, with which the whole line has fewer than 100.
+# Width of the bar in characters, chosen so that the whole line has fewer than 100.
 _WIDTH = 30
 
 
@@ -292,7 +292,7 @@ class ShardWindow:
                 active=None if self._active is None else self._active.index,
                 wanted=self._wanted,
                 next=self._next,
-                ready=tuple(sorted(self._ready & self._needed_shards())),
+                ready=tuple(sorted(self._ready & self._find_needed_shards())),
                 fetching=self._fetching,
                 done_bytes=0 if self._bar is None else self._bar.done,
                 total_bytes=0 if self._fetching is None else self._shards[self._fetching].bytes,
@@ -316,13 +316,13 @@ class ShardWindow:
         if self._closed:
             raise ConfigError("the window is closed. Open a new one")
 
-    def _needed_shards(self) -> set[int]:
+    def _find_needed_shards(self) -> set[int]:
         indices = {self._wanted, self._next, self._active.index if self._active is not None else None}
         return {index for index in indices if index is not None}
 
     def _update_lease(self) -> None:
         """Update the lease with the shards that this process needs or still reads. Requires `_changed`."""
-        held_indices = self._needed_shards() | {shard.index for shard in self._open}
+        held_indices = self._find_needed_shards() | {shard.index for shard in self._open}
         # After `close`, do not write a lease. A thread that hung in a transfer may still get here.
         if held_indices != self._held and not self._closed:
             self._cache.hold(held_indices)
@@ -365,7 +365,7 @@ class ShardWindow:
             with self._changed:
                 while not self._closed and self._find_next_download() is None:
                     # Check periodically for shards that only readers used, because readers end without notice.
-                    self._changed.wait(_RELEASE_SECONDS if self._held - self._needed_shards() else None)
+                    self._changed.wait(_RELEASE_SECONDS if self._held - self._find_needed_shards() else None)
                     self._update_lease()
                 if self._closed:
                     return
@@ -374,7 +374,7 @@ class ShardWindow:
                 self._ensure(index)
 
     def _ensure(self, index: int) -> None:
-        """Try until the shard is verified or no longer needed, or a waiting swap has used up its attempts."""
+        """Retry until the shard is verified or no longer needed, or until a waiting swap has used up its attempts."""
         tries = failures = 0
         while True:
             if self._is_stale(index):
@@ -409,7 +409,7 @@ class ShardWindow:
                 raise StoppedError(f"shard {index} is no longer needed")
             bar.add(count)
 
-        def waits_in_vain() -> bool:
+        def should_stop_waiting() -> bool:
             # Update the lease at each call, because a reader of this process may end while the shard waits for room.
             with self._changed:
                 self._update_lease()
@@ -417,7 +417,7 @@ class ShardWindow:
 
         try:
             self._emit_event("fetching", index, f"downloading shard {index} (if it is not in the cache)")
-            self._cache.ensure(index, progress=progress, stopped=waits_in_vain, note=self._emit_event)
+            self._cache.ensure(index, progress=progress, stopped=should_stop_waiting, note=self._emit_event)
         finally:
             bar.close()
             with self._changed:

@@ -10,7 +10,7 @@
 * `trash/`: evicted files to remove. Removing a large file takes a while and needs no lock.
 * `lock`: held for every change to the files above, and never during a transfer or a request to a store.
 
-Entry points: `SharedState`, `file_mode`, `make_folder`, `locked_file`, `replace_file`.
+Entry points: `SharedState`, `choose_file_mode`, `make_folder`, `lock_file`, `replace_file`.
 """
 
 import fcntl
@@ -47,7 +47,7 @@ class SharedState:
     def __init__(self, directory: Path, prefix: str, *, sensitive: bool = False) -> None:
         self._folder = directory / FOLDER / prefix
         self._sensitive = sensitive
-        self._mode = file_mode(sensitive)
+        self._mode = choose_file_mode(sensitive)
         # A random suffix, because a process may have several windows on a folder and process ids are reused.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._lease: int | None = None
@@ -57,13 +57,13 @@ class SharedState:
     def attach(self) -> None:
         """Create an empty lease, and remove dead processes' leases and the files left in the trash."""
         # Hold the folder's lock, so that no other process mistakes the new, unlocked lease for a dead process's.
-        with self.locked():
+        with self.hold_lock():
             path = self._folder / "ranks" / self._name
             self._lease = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, self._mode)
             fcntl.flock(self._lease, fcntl.LOCK_EX)
             self._write_lease([])
-            # removes the leases of dead processes
-            self.leases()
+            # Called only to remove the leases of dead processes.
+            self.read_leases()
         # Empty the trash without the lock, so that no process waits while large files are removed.
         self.empty_trash()
 
@@ -76,7 +76,7 @@ class SharedState:
     def detach(self) -> None:
         """Release the lease. May be called twice."""
         if self._lease is not None:
-            with self.locked():
+            with self.hold_lock():
                 (self._folder / "ranks" / self._name).unlink(missing_ok=True)
                 fcntl.flock(self._lease, fcntl.LOCK_UN)
                 os.close(self._lease)
@@ -84,7 +84,7 @@ class SharedState:
 
     def hold(self, shards: Collection[int]) -> None:
         """Write the lease, so that no process evicts these shards; replaces the shards of the last call."""
-        with self.locked():
+        with self.hold_lock():
             self._write_lease(sorted(set(shards)))
 
     def _write_lease(self, shards: list[int]) -> None:
@@ -95,8 +95,8 @@ class SharedState:
         os.ftruncate(self._lease, 0)
         os.pwrite(self._lease, data, 0)
 
-    def leases(self) -> dict[str, list[int]]:
-        """Return each process (`pid-…`) with its shards, and remove dead processes' leases; call it under `locked`."""
+    def read_leases(self) -> dict[str, list[int]]:
+        """Return each process (`pid-…`) with its shards, and remove dead processes' leases. Requires `hold_lock`."""
         leases = {}
         for path in sorted((self._folder / "ranks").iterdir()):
             descriptor = open_own_file(path, os.O_RDWR)
@@ -112,8 +112,8 @@ class SharedState:
     # --- downloading processes
 
     @contextmanager
-    def fetching(self, index: int) -> Iterator[bool]:
-        """Yield whether this process downloads the shard, for the duration of the block."""
+    def claim_download(self, index: int) -> Iterator[bool]:
+        """Claim the download of a shard for the duration of the block; yield whether this process got the claim."""
         # Never remove the file, because two processes could then lock two different files of this name.
         descriptor = open_own_file(self._folder / "fetch" / f"{index:06d}", os.O_RDWR | os.O_CREAT, self._mode)
         is_owner = try_lock(descriptor)
@@ -121,7 +121,7 @@ class SharedState:
             yield is_owner
         finally:
             if is_owner:
-                # Unlock explicitly, for the reason given in `locked_file`.
+                # Unlock explicitly, for the reason given in `lock_file`.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
@@ -140,7 +140,7 @@ class SharedState:
     def write_verified_shards(self, verified: dict[str, Any]) -> None:
         """Replace the result of `read_verified_shards`.
 
-        Call this under `locked`, which must also cover the preceding read.
+        Call this under `hold_lock`, which must also cover the preceding read.
         """
         replace_file(self._folder / "state.json", json.dumps(verified, sort_keys=True).encode(), self._mode)
 
@@ -158,9 +158,9 @@ class SharedState:
 
     # --- the lock
 
-    def locked(self) -> AbstractContextManager[None]:
+    def hold_lock(self) -> AbstractContextManager[None]:
         """Return a context that holds the folder's lock; it blocks while the lock is taken, and is not reentrant."""
-        return locked_file(self._folder / "lock", self._mode)
+        return lock_file(self._folder / "lock", self._mode)
 
 
 def _parse_lease(path: Path, data: bytes) -> list[int]:
@@ -181,7 +181,7 @@ def _parse_lease(path: Path, data: bytes) -> list[int]:
 
 
 @contextmanager
-def locked_file(path: Path, mode: int) -> Iterator[None]:
+def lock_file(path: Path, mode: int) -> Iterator[None]:
     """Hold the kernel's lock on this file for the block; the file is created with `mode` if it does not exist."""
     with open(path, "ab", opener=partial(open_own_file, mode=mode)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -192,7 +192,7 @@ def locked_file(path: Path, mode: int) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_UN)
 
 
-def file_mode(sensitive: bool) -> int:
+def choose_file_mode(sensitive: bool) -> int:
     """Return the mode of new files in a cache, before the umask."""
     return 0o600 if sensitive else 0o666
 

@@ -2,7 +2,7 @@
 
 `ShardedDatasetManager` has the arguments and methods of the original (tplr-ai/templar at c2397ac,
 `src/tplr/sharded_dataset.py`) and uses a `ShardWindow`. The active dataset has the samples and ids of the original's
-`SharedShardedDataset`. The class of that name here reads a shard on this machine, as the evaluator does.
+`SharedShardedDataset`. This module's own `SharedShardedDataset` reads one shard on this machine, as the evaluator does.
 
 The differences fix the faults listed in docs/formats/shard-window.md. A start at any shard continues with the next one,
 even at a step where shards change. Numbers are taken modulo the number of shards. Files are verified. Ranks share a
@@ -35,7 +35,7 @@ from dataprep_assets.serving.window.keep_policy import Keep
 from dataprep_assets.serving.window.readers import Shard, torch_dataset
 from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation
 from dataprep_assets.serving.window.shard_window import ShardWindow
-from dataprep_assets.stores.connect import S3Address, s3_endpoint
+from dataprep_assets.stores.connect import S3Address, find_s3_endpoint
 from dataprep_assets.stores.endpoints import allows_http
 from dataprep_assets.stores.retry import StoppedError
 from dataprep_assets.stores.store import ObjectInfo, Progress, ReadOnlyStore, Store
@@ -71,14 +71,14 @@ class MirrorStore(ReadOnlyStore):
         return read_store(self._stores[start - 1])
 
     def head(self, key: str) -> ObjectInfo | None:
-        def ask(store: Store) -> ObjectInfo:
+        def query_store(store: Store) -> ObjectInfo:
             if (info := store.head(key)) is None:
                 # Skip a mirror without the object, like one that cannot be reached.
                 raise MissingArtifactError(key)
             return info
 
         try:
-            return self._read_from_first_available(ask)
+            return self._read_from_first_available(query_store)
         except MissingArtifactError:
             return None
 
@@ -141,10 +141,10 @@ class ShardedDatasetManager:
         self.comms, self.token_dtype, self.file_prefix = comms, token_dtype, file_prefix
         self.shard_index = 0
         self.active_dataset: Any = None
-        folder = cache_dir if cache_dir is not None else _shards_folder()
+        folder = cache_dir if cache_dir is not None else _find_shards_folder()
         # A step of this window is a shard's whole turn, because the trainer decides when the turn ends.
         self.window = ShardWindow(
-            _location_from_environment(Path(folder)) if release is None else release,
+            _find_release_location(Path(folder)) if release is None else release,
             folder,
             1,
             keep=keep,
@@ -250,7 +250,7 @@ class SharedShardedDataset:
         shard_index: int, custom_path: str | os.PathLike[str] | None = None, file_prefix: str = "train"
     ) -> tuple[str, str]:
         """Return the paths of a shard's tokens and ids in a folder, by default DATASET_BINS_PATH."""
-        folder = Path(custom_path or _shards_folder())
+        folder = Path(custom_path or _find_shards_folder())
         # As in templar, the ids file's name has no prefix.
         tokens, ids = f"{file_prefix}_{shard_index:06d}.npy", f"sample_ids_{shard_index:06d}.bin"
         return str(folder / tokens), str(folder / ids)
@@ -273,7 +273,7 @@ def _require_samples(token_dtype: npt.DTypeLike, rank: int, world_size: int) -> 
         raise ConfigError(f"rank {rank} is out of range: must be from 0 to {world_size - 1}")
 
 
-def _shards_folder() -> str:
+def _find_shards_folder() -> str:
     """Return DATASET_BINS_PATH: the folder of the shards on disk and in the bucket."""
     if not (folder := os.environ.get("DATASET_BINS_PATH")):
         raise ConfigError(
@@ -282,7 +282,7 @@ def _shards_folder() -> str:
     return folder
 
 
-def _location_from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
+def _find_release_location(on_disk: Path) -> Path | ReleaseLocation | str:
     """Return the manifest in the folder of the shards if it exists, else the location that the original uses.
 
     Raises ConfigError naming the variables that are not set.
@@ -290,7 +290,7 @@ def _location_from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
     if (manifest := on_disk / MANIFEST).is_file():
         return manifest
     # The variable is both a local folder and a key prefix, which has no slashes at its ends.
-    prefix = _shards_folder().strip("/")
+    prefix = _find_shards_folder().strip("/")
     if os.environ.get("R2_DATASET_BUCKET_LIST", "").strip():
         return ReleaseLocation(MirrorStore([bucket_place() for bucket_place in _list_buckets(prefix)]))
     if not (bucket := os.environ.get("R2_DATASET_BUCKET_NAME")):
@@ -303,7 +303,7 @@ def _location_from_environment(on_disk: Path) -> Path | ReleaseLocation | str:
 def _list_buckets(prefix: str) -> list[S3Address]:
     """Return the buckets of R2_DATASET_BUCKET_LIST, in the original's format (`src/tplr/config.py`).
 
-    Raises ConfigError without repeating a secret.
+    Raises ConfigError for an invalid value; the message repeats no secret.
     """
     bucket_places = []
     try:
@@ -316,7 +316,7 @@ def _list_buckets(prefix: str) -> list[S3Address]:
                 S3Address(
                     bucket=bucket["name"],
                     prefix=prefix,
-                    endpoint_url=s3_endpoint({**os.environ, **account}),
+                    endpoint_url=find_s3_endpoint({**os.environ, **account}),
                     access_key_id=keys["access_key_id"],
                     secret_access_key=keys["secret_access_key"],
                     allow_http=allows_http(os.environ),

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.bounds import report_position
-from dataprep_assets.errors import CorruptSourceError, memory_error
+from dataprep_assets.errors import CorruptSourceError, build_memory_error
 from dataprep_assets.fields import select_fields
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.sources.readers.contents import detect_non_table
 from dataprep_assets.sources.readers.input_format import MAX_ROWS, InputFile, InputFormat, RowBlock
 from dataprep_assets.sources.readers.row_files import WrappingReader
-from dataprep_assets.sources.readers.rows import check_names, rows_of_batch, small_parts
+from dataprep_assets.sources.readers.rows import check_names, read_rows_of_batch, split_into_small_parts
 
 _MAGIC = b"ARROW1"
 # The end of a stream is a continuation marker and a message length of 0.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-_OF_POLARS = (
+_POLARS_HINT = (
     "If polars wrote it, remove the .zst or .gz compression, or write a stream (`write_ipc_stream`). Otherwise: "
 )
 _BLOCK_BYTES = 16 << 20
@@ -30,7 +30,7 @@ _BLOCK_BYTES = 16 << 20
 
 
 class _ArrowStream:
-    """The decompressed bytes of a file, in the form in which pyarrow reads them."""
+    """File object through which pyarrow reads the decompressed bytes of a file."""
 
     closed = False  # required by pyarrow's PythonFile
 
@@ -68,7 +68,7 @@ class _ArrowStream:
 
 
 class ArrowRows(WrappingReader[BlockReader]):
-    """The rows of an Arrow file, or some of their columns."""
+    """Reader of the rows of an Arrow file, or of some of their columns."""
 
     def __init__(self, file: InputFile) -> None:
         super().__init__(BlockReader(file.path, file.compression, file.label))
@@ -82,15 +82,15 @@ class ArrowRows(WrappingReader[BlockReader]):
         file = self._file
         for batch, first_row in self._read_batches():
             check_names(batch.schema.names, file.columns, file.label)
-            span = file.rows.rows_within(first_row, batch.num_rows)
+            span = file.rows.select_rows(first_row, batch.num_rows)
             if file.columns is not None:
                 batch = select_fields(batch, file.columns)
             step = max(1, min(MAX_ROWS, batch.num_rows * _BLOCK_BYTES // max(batch.nbytes, 1)))
             for start in range(span.start, span.stop, step):
                 row = first_row + start
-                for part in small_parts(batch.slice(start, min(step, span.stop - start))):
+                for part in split_into_small_parts(batch.slice(start, min(step, span.stop - start))):
                     report_position(file.label, row)
-                    yield rows_of_batch(part, row, file)
+                    yield read_rows_of_batch(part, row, file)
                     row += part.num_rows
 
     def _read_batches(self) -> Iterator[tuple[Any, int]]:
@@ -110,17 +110,17 @@ class ArrowRows(WrappingReader[BlockReader]):
                 yield batch, row
                 row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
-            raise memory_error(f"{self._file.label}, near row {row}") from None
+            raise build_memory_error(f"{self._file.label}, near row {row}") from None
         except (pa.ArrowException, OSError, EOFError) as error:
             is_of_polars = of_file and not by_footer and row == 1  # otherwise the file is damaged
-            raise self._unreadable_error(row, str(error), _OF_POLARS if is_of_polars else "") from error
+            raise self._build_unreadable_error(row, str(error), _POLARS_HINT if is_of_polars else "") from error
         # The stream must end with its marker, which in a file precedes the footer and the magic.
         has_end = stream.last == _END
         tail = stream.drain()
         if not by_footer and (not has_end or (of_file and not tail.endswith(_MAGIC))):
-            raise self._unreadable_error(row, "the end marker is missing")
+            raise self._build_unreadable_error(row, "the end marker is missing")
 
-    def _unreadable_error(self, row: int, reason: str, unless: str = "") -> CorruptSourceError:
+    def _build_unreadable_error(self, row: int, reason: str, unless: str = "") -> CorruptSourceError:
         if (kind := detect_non_table(self._file.path, ".arrow")) is not None and self._under.compression is None:
             return CorruptSourceError(f"{self._file.label}: {kind}")
         return CorruptSourceError(
@@ -131,7 +131,7 @@ class ArrowRows(WrappingReader[BlockReader]):
 
 
 def _check_buffers(array: Any) -> None:
-    """Raise ArrowInvalid if an offset or an index leads out of its buffers.
+    """Raise ArrowInvalid if an offset or an index points outside its buffers.
 
     pyarrow would still read there, and the process would crash or return arbitrary memory as text. Invalid UTF-8, which
     pyarrow's validation also refuses, is handled later as bad records.
@@ -163,7 +163,7 @@ def _check_buffers(array: Any) -> None:
 
 
 def _read_by_footer(path: Path, stream: _ArrowStream) -> Iterator[Any]:
-    """Yield the batches of a file. Its stream is digested in step, so that `bytes_read` shows the progress."""
+    """Yield the batches of a file, and digest its stream at the same pace, so that `bytes_read` shows the progress."""
     import pyarrow as pa
 
     options, digested_bytes = pa.ipc.IpcReadOptions(use_threads=False), 0

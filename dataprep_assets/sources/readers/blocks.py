@@ -41,7 +41,7 @@ Larger windows need `--long=31` there, and the environment variable here.
 WINDOW = "DATAPREP_ZSTD_WINDOW_BYTES"
 
 
-def window_bytes() -> int:
+def read_max_window_bytes() -> int:
     """Return the maximum memory for the window of a zstd frame: 128 MiB, or the value of the environment variable.
 
     Raises ConfigError if the variable is not a number of bytes from 1 KiB to 2 GiB.
@@ -102,7 +102,7 @@ class BlockReader:
         if (kind := detect_pointer(head)) is not None:
             raise CorruptSourceError(f"{self.label}: {kind}", file=self.label)
         self.compression = detect_compression(head, self.compression)
-        return self._plain_blocks() if self.compression is None else self._decompress_blocks()
+        return self._read_plain_blocks() if self.compression is None else self._decompress_blocks()
 
     def _count_read(self, data: bytes) -> bytes:
         report_progress()
@@ -110,16 +110,16 @@ class BlockReader:
         self.bytes_read += len(data)
         return data
 
-    def _plain_blocks(self) -> Iterator[bytes]:
+    def _read_plain_blocks(self) -> Iterator[bytes]:
         with open(self.path, "rb", buffering=0) as file:
             while data := file.read(_BLOCK):
                 yield self._count_read(data)
 
-    def _too_wide_error(self) -> CorruptSourceError:
+    def _build_too_wide_error(self) -> CorruptSourceError:
         command = "zstd --long=27" if self.compression == "zstd" else "xz -6"
         return CorruptSourceError(
             f"{self.label}: the {self.compression} frame that ends after byte {self.bytes_read - 1} needs a window of "
-            f"more than {count_of(window_bytes(), 'byte')}. Compress the file again with `{command}`. If "
+            f"more than {count_of(read_max_window_bytes(), 'byte')}. Compress the file again with `{command}`. If "
             f"you trust it and every worker has the memory, set {WINDOW}={1 << 31}",
             file=self.label,
             byte=self.bytes_read,
@@ -133,7 +133,7 @@ class BlockReader:
                 is_complete = yield from self._read_frames(file)
             except (zstandard.ZstdError, zlib.error, _DamageError) as error:
                 if "too much memory" in str(error) or "usage limit" in str(error):
-                    raise self._too_wide_error() from None
+                    raise self._build_too_wide_error() from None
                 raise CorruptSourceError(
                     f"{self.label}: {self.compression} data is damaged in the {count_of(self._step, 'byte')} from "
                     f"byte {self.bytes_read - self._step}: {error}. Download the file again and compare its sha256 "
@@ -162,7 +162,7 @@ class BlockReader:
         """Decompress a zstd file, as `_read_frames` does."""
         import zstandard
 
-        decompressor = zstandard.ZstdDecompressor(max_window_size=window_bytes())
+        decompressor = zstandard.ZstdDecompressor(max_window_size=read_max_window_bytes())
         frames = decompressor.decompressobj(read_across_frames=True)
         steps = _ZstdSteps(file)
         for step in steps:
@@ -243,9 +243,9 @@ class TextReader(BlockReader):
 
 
 class _DamageError(Exception):
-    """An error of a decompressor of the standard library.
+    """Error of a decompressor in the standard library.
 
-    It may be raised as OSError, but does not mean an error of the disk.
+    The library may raise it as an OSError, which then does not indicate an error of the disk.
     """
 
 
@@ -276,28 +276,28 @@ def _decompress_gzip(member: Any, step: bytes) -> Iterator[bytes]:
         output = member.decompress(member.unconsumed_tail, _BLOCK) if has_more else b""
 
 
-def _gzip_member() -> Any:
+def _open_gzip_member() -> Any:
     # 31 makes zlib require a gzip header and trailer.
     return zlib.decompressobj(wbits=31)
 
 
-def _xz_member() -> Any:
+def _open_xz_member() -> Any:
     import lzma
 
     # The limit covers all memory of the decompressor: its window and some hundred kilobytes more.
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=window_bytes() + (1 << 20))
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=read_max_window_bytes() + (1 << 20))
 
 
-def _bzip2_member() -> Any:
+def _open_bzip2_member() -> Any:
     import bz2
 
     return bz2.BZ2Decompressor()
 
 
 _KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any, bytes], Iterator[bytes]]]] = {
-    "gzip": (_gzip_member, _decompress_gzip),
-    "xz": (_xz_member, _decompress),
-    "bzip2": (_bzip2_member, _decompress),
+    "gzip": (_open_gzip_member, _decompress_gzip),
+    "xz": (_open_xz_member, _decompress),
+    "bzip2": (_open_bzip2_member, _decompress),
 }
 
 
@@ -314,7 +314,7 @@ class _ZstdSteps:
         # `_short` is true if the file ended inside a read.
         self.whole, self._short = False, False
         # Maximum output of the current step in bytes.
-        self._made = 0
+        self._step_output = 0
 
     def __iter__(self) -> Iterator[bytes]:
         while magic := self._file.read(4):
@@ -351,9 +351,9 @@ class _ZstdSteps:
             is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
             # Raw blocks (0) and runs (1, a single byte in the file) have the output size of their header; other blocks
             # have up to the limit.
-            self._made += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
+            self._step_output += min(size, _ZSTD_BLOCK) if kind < 2 else _ZSTD_BLOCK
             self._read_bytes(1 if kind == 1 else size)
-            if self._made >= _BLOCK or len(self._step) >= _READ:
+            if self._step_output >= _BLOCK or len(self._step) >= _READ:
                 yield self._take_step()
         self._read_bytes(4 * checksum)
         if len(self._step) >= _READ:
@@ -366,5 +366,5 @@ class _ZstdSteps:
                 yield self._take_step()
 
     def _take_step(self) -> bytes:
-        step, self._step, self._made = bytes(self._step), bytearray(), 0
+        step, self._step, self._step_output = bytes(self._step), bytearray(), 0
         return step

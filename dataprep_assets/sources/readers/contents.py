@@ -136,13 +136,13 @@ def detect_foreign(head: bytes) -> ContentKind | None:
     for kind, magic in (*_POINTERS, *_FOREIGN):
         if magic.match(head):
             return kind
-    # the data is still compressed, although it was decompressed once
+    # This is data that was compressed twice, because compressed files are already decompressed here.
     if (compression := detect_compression(head, None)) is not None:
         return ContentKind(f"{compression} data", "Decompress it")
-    return _utf16_without_mark(head)
+    return _detect_utf16_without_mark(head)
 
 
-def _utf16_without_mark(head: bytes) -> ContentKind | None:
+def _detect_utf16_without_mark(head: bytes) -> ContentKind | None:
     even, odd_bytes = head[: len(head) // 2 * 2 : 2], head[1::2]
     if len(head) < _LEAST:
         return None
@@ -189,9 +189,9 @@ def is_array(data: bytes) -> bool:
 
 
 def detect_shape(head: bytes) -> ContentKind | None:
-    """Return the kind of a content without readable rows; None if it is unknown.
+    """Return the kind of content that has no readable rows; None if it is unknown.
 
-    `head` is its beginning, decompressed: a block, or all of a small file.
+    `head` is the beginning of the decompressed content: a block, or all of a small file.
     """
     # Parse only part of a block, because parsed values can take forty times as much memory.
     body = head[:_MAX_PARSED].removeprefix(BOM).strip()
@@ -250,7 +250,7 @@ def _detect_binary(body: bytes) -> ContentKind | None:
     return ContentKind("binary data, with NUL bytes", _DOWNLOAD) if b"\0" in body else None
 
 
-def _single_byte_kind(body: bytes) -> ContentKind | None:
+def _detect_single_byte_kind(body: bytes) -> ContentKind | None:
     if _is_utf8(body):
         return None
     try:
@@ -278,7 +278,7 @@ def _detect_array(body: bytes) -> ContentKind | None:
 
 _SHAPES: tuple[Callable[[bytes], ContentKind | None], ...] = (
     _detect_binary,
-    _single_byte_kind,
+    _detect_single_byte_kind,
     _detect_carriage_returns,
     _detect_array,
     _detect_rows_under_a_key,

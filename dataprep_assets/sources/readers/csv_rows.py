@@ -18,7 +18,7 @@ from dataprep_assets.errors import CorruptSourceError, DataprepError, count_of
 from dataprep_assets.sources.readers.blocks import BlockReader, TextReader
 from dataprep_assets.sources.readers.first_rows import suggest_delimiter, summarize_first_rows
 from dataprep_assets.sources.readers.input_format import FoundRow, InputFile, InputFormat, RowReader, SequentialReader
-from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, whole_lines
+from dataprep_assets.sources.readers.row_files import MAX_RECORD_BYTES, TOO_LARGE, BadRecord, read_whole_lines
 
 BAD_CSV = "bad_csv"
 """The reason, in the ledger, for refusing a record that is not CSV or does not fit the header."""
@@ -30,8 +30,8 @@ class _Lines:
 
     def __init__(self, file: InputFile, block_reader: BlockReader, delimiter: str) -> None:
         self._file, self._delimiter = file, delimiter.encode()
-        # Keep this many bytes even of a record that will be refused, because only the parser finds its end.
-        self._most = max(file.max_record_bytes, MAX_RECORD_BYTES)
+        # Keep up to this many bytes even of a record that will be refused, because only the parser finds its end.
+        self._max_bytes = max(file.max_record_bytes, MAX_RECORD_BYTES)
         self._lines = self._read_lines(block_reader)
         self.row = self.byte = self.size = 0
         # Number of delimiters in each line of the record, quoted or not.
@@ -53,11 +53,11 @@ class _Lines:
         if not self.size:
             self.byte = byte
         self.size += len(line or b"") + 1
-        if line is None or self.size > self._most:
+        if line is None or self.size > self._max_bytes:
             raise CorruptSourceError(
-                f"{self._file.label}: row {self.row}, byte {self.byte}: longer than {count_of(self._most, 'byte')}, "
-                "perhaps because a quote is not closed. Correct the row, or raise `bad_records: {max_record_bytes: "
-                "…}`",
+                f"{self._file.label}: row {self.row}, byte {self.byte}: longer than "
+                f"{count_of(self._max_bytes, 'byte')}, perhaps because a quote is not closed. Correct the row, or "
+                "raise `bad_records: {max_record_bytes: …}`",
                 file=self._file.label,
                 row=self.row,
                 byte=self.byte,
@@ -72,7 +72,7 @@ class _Lines:
             return line.decode(errors="replace") + "\n"
 
     def _read_lines(self, block_reader: BlockReader) -> Iterator[tuple[int, bytes | None]]:
-        for line_group, byte in whole_lines(block_reader.pieces(), self._most):
+        for line_group, byte in read_whole_lines(block_reader.pieces(), self._max_bytes):
             if line_group is None:
                 yield byte, None
                 continue
@@ -82,11 +82,11 @@ class _Lines:
 
 
 class CsvRows(SequentialReader):
-    """The records of a CSV or TSV file."""
+    """Reader of the records of a CSV or TSV file."""
 
     under = TextReader
     merged: tuple[int, int] | None = None
-    """Row and byte of the first record that was read whose lines all look like records."""
+    """Row and byte of the first record so far whose lines all look like records; None if there is no such record."""
 
     def _find_rows(self) -> Iterator[FoundRow]:
         file = self._file
@@ -107,10 +107,10 @@ class CsvRows(SequentialReader):
                 return
             except csv.Error as error:
                 # After an error, the parser starts with the next line, so it still reads the bad record's neighbors.
-                fields, reason = [], _describe_fault(error) + self._give_advice
+                fields, reason = [], _describe_fault(error) + self._quote_advice
                 if lines.ended:
                     defect = "a quote is not closed before the end of the file. Close it, or download the file again"
-                    defect += self._give_advice
+                    defect += self._quote_advice
                     raise CorruptSourceError(
                         f"{file.label}: row {row}, byte {lines.byte}: {defect}",
                         file=file.label,
@@ -122,7 +122,7 @@ class CsvRows(SequentialReader):
                     header, row = self._check_header(fields, reason or ("" if lines.valid else "not valid UTF-8")), 1
                 continue
             byte, size = lines.byte, lines.size
-            self._watch(lines, len(header))
+            self._record_merged_rows(lines, len(header))
             if not fields and not reason:
                 yield FoundRow(row, byte, size, None)
                 continue
@@ -137,11 +137,11 @@ class CsvRows(SequentialReader):
             row += 1
 
     @property
-    def _give_advice(self) -> str:
+    def _quote_advice(self) -> str:
         is_open = self._file.format == "tsv" and self._file.reading.csv_quotes is None
         return ". If a quote is an ordinary character in this file, set `csv_quotes: false`" if is_open else ""
 
-    def _watch(self, lines: _Lines, columns: int) -> None:
+    def _record_merged_rows(self, lines: _Lines, columns: int) -> None:
         """Record the first multi-line record whose lines all look like records.
 
         Raises CorruptSourceError if the file is a TSV.
@@ -177,7 +177,7 @@ class CsvRows(SequentialReader):
 
 
 def describe_merged_rows(reader: RowReader, label: str) -> str:
-    """Return a sentence on a CSV record that may be several records, from a file's first rows; empty if none is."""
+    """Return a sentence on a CSV record in a file's first rows that may be several records; `""` if there is none."""
     with suppress(DataprepError, OSError):  # the error is reported when the file is checked
         summarize_first_rows((len(block.rows), block.bad) for block in reader)
     if not isinstance(reader, CsvRows) or reader.merged is None:

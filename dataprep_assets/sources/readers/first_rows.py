@@ -90,14 +90,14 @@ def suggest_delimiter(names: Iterable[str]) -> str:
 def describe_absent_field(
     rows: Iterable[dict[str, Any]], key: str, field: str, owner: str, types: tuple[type, ...] = (), *, hidden: bool
 ) -> str | None:
-    """Return a sentence if no row has a field with one of these types; None if a row has it, or without rows.
+    """Return a sentence if no row has a field of one of these types; None if a row has it, or if there are no rows.
 
     Args:
         rows: The first rows to examine.
         key: The key of the declaration that names the field.
-        field: Its name.
+        field: The name of the field.
         owner: Owner of the rows in the sentence: `dataset chat`.
-        types: Allowed types of its values; empty for all types.
+        types: Allowed types of the field's values; empty for all types.
         hidden: Whether to omit the names of other fields, which may be sensitive.
     """
     looked_at, is_present = list[dict[str, Any]](), False
@@ -121,7 +121,7 @@ def list_present_fields(rows: Sequence[dict[str, Any]], field: str, *, hidden: b
 
     Args:
         rows: The examined rows.
-        field: The field.
+        field: Name of the missing field.
         hidden: Whether to omit the names of fields, which may be sensitive.
     """
     subfields, names = find_siblings(rows, field)

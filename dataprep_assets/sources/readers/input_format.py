@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from dataprep_assets.bounds import reads_single_rows, report_position
+from dataprep_assets.bounds import must_read_single_rows, report_position
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.planning.inputs import INPUTS
 from dataprep_assets.sources.readers.blocks import BlockReader
@@ -47,7 +47,7 @@ class RowBlock:
     blank_lines: int = 0
 
     def add(self, value: Any, number: int, byte: int) -> None:
-        """Add a parsed row; if it is not an object, add it as refused."""
+        """Add a parsed row; if it is not an object, add it as a refused row."""
         if not isinstance(value, dict):
             self.bad.append(BadRecord(number, byte, "not_an_object"))
             return
@@ -64,7 +64,7 @@ class RowReader(DigestingReader, Protocol):
 
     def __iter__(self) -> Iterator[RowBlock]: ...
     def count(self) -> int:
-        """Return the physical rows of the file, as counted by `RowRange`. The reader cannot be iterated afterwards."""
+        """Return the number of physical rows, as `RowRange` counts them. The reader cannot be iterated afterwards."""
         ...
 
 
@@ -132,7 +132,7 @@ class InputFile:
 
     def is_requested(self, number: int) -> bool:
         """Return whether to read a row."""
-        return self.rows.rows_within(number, 1) == slice(0, 1) and (self.only is None or number in self.only)
+        return self.rows.select_rows(number, 1) == slice(0, 1) and (self.only is None or number in self.only)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ def input_format(name: str) -> InputFormat:
     definition = INPUTS[name].load()
     # Another package's entry point may refer to any object.
     if not isinstance(definition, InputFormat):
-        raise INPUTS[name].unfit_error("is not an InputFormat")
+        raise INPUTS[name].build_unfit_error("is not an InputFormat")
     if definition.needs and importlib.util.find_spec(definition.needs) is None:
         raise ConfigError(
             f".{name} files need the module {definition.needs}, which is not installed. Install {definition.extra}"
@@ -197,7 +197,7 @@ class SequentialReader(WrappingReader[BlockReader], ABC):
         """Yield all rows of the file, including rows that are not requested."""
 
     def count(self) -> int:
-        """Return the physical rows of the file."""
+        """Return the number of physical rows in the file."""
         return sum(entry.row is not None for entry in self._find_rows())
 
     def __iter__(self) -> Iterator[RowBlock]:
@@ -205,7 +205,7 @@ class SequentialReader(WrappingReader[BlockReader], ABC):
         for number, byte, size, row in self._find_rows():
             if not self._file.is_requested(number):
                 continue
-            if not block_bytes or reads_single_rows():
+            if not block_bytes or must_read_single_rows():
                 report_position(self._file.label, number, byte)
             if row is None:
                 block.blank_lines += 1
@@ -215,7 +215,7 @@ class SequentialReader(WrappingReader[BlockReader], ABC):
                 block.add(row, number, byte)
             block_bytes += size
             if block_bytes >= _MAX_BYTES or len(block.rows) + len(block.bad) >= (
-                1 if reads_single_rows() else MAX_ROWS
+                1 if must_read_single_rows() else MAX_ROWS
             ):
                 yield block
                 block, block_bytes = RowBlock(), 0

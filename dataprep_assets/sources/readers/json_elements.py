@@ -105,7 +105,7 @@ class ElementScanner:
                 self._pieces.clear()
 
     def _enter(self, data: bytes) -> int:
-        """Return the position after the opening bracket, if the block has one."""
+        """Return the position after the opening bracket, or the end of the block if the block is blank."""
         blank = len(data) - len(data.lstrip(_WHITE))
         if blank == len(data):
             return blank
@@ -144,7 +144,7 @@ class ElementScanner:
             self._pieces.clear()
             self._closed = delimiter != _COMMA
             if self._closed and delimiter != self._closing:
-                raise self._invalid_json_error(self._element + size)
+                raise self._build_invalid_json_error(self._element + size)
             self._rows += 1
             yield self._element, None
             return
@@ -154,20 +154,20 @@ class ElementScanner:
         self._closed = delimiter != _COMMA
         # An empty element before the closing bracket is valid only in an empty container, not after a comma.
         if self._closed and (delimiter != self._closing or (not content and self._rows)):
-            raise self._invalid_json_error(self._element + len(raw))
+            raise self._build_invalid_json_error(self._element + len(raw))
         if self._closed and not content:
             return
         self._rows += 1
         if not content:
-            raise self._invalid_json_error(self._element + len(raw))
+            raise self._build_invalid_json_error(self._element + len(raw))
         yield self._element + len(raw) - len(content), content.rstrip(_WHITE)
 
     def _require_nothing_follows(self, data: bytes, position: int) -> None:
         remainder = data[position:].lstrip(_WHITE)
         if remainder:
-            raise self._invalid_json_error(self._byte + len(data) - len(remainder))
+            raise self._build_invalid_json_error(self._byte + len(data) - len(remainder))
 
-    def _invalid_json_error(self, byte: int) -> CorruptSourceError:
+    def _build_invalid_json_error(self, byte: int) -> CorruptSourceError:
         return CorruptSourceError(
             f"{self._label}: invalid JSON {self._what} at byte {byte}, after {count_of(self._rows, 'record')}. "
             "Correct the file, or download it again",

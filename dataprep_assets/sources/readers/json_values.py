@@ -18,7 +18,7 @@ from dataprep_assets.bounds import STRING
 _STRING_OR_NUMBER = re.compile(STRING + rb"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?", re.DOTALL)
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _LONGER = (b"-" + b"0" * 19, b"0" * 20)
-"""Begin of an integer beyond 64 bits, after all digits are replaced by zeros: -2^63 has 19 digits, 2^64 has 20."""
+"""Beginnings of an integer beyond 64 bits after all digits became zeros: -2^63 has 19 digits, 2^64 has 20."""
 
 
 def parse_value(data: bytes) -> Any:
@@ -45,8 +45,8 @@ def parse_value(data: bytes) -> Any:
 
 def has_long_integers(data: bytes) -> bool:
     """Return whether a JSON text may contain an integer beyond 64 bits, which orjson converts to a double."""
-    # A fast check without parsing. Digits of a text or a fraction may also match; the value is then parsed a second
-    # time in vain.
+    # Do not parse, because this check runs for every value. Digits of a text or a fraction may also match, and the
+    # value is then parsed a second time unnecessarily.
     noughts = data.translate(_DIGITS)
     return any(long in noughts for long in _LONGER)
 

@@ -3,7 +3,7 @@
 Only an uncompressed file of UTF-8 lines has such ranges. Line ends are counted from the start of the file, in bounded
 memory.
 
-Entry points: `line_range`, `explain_missing_lines`.
+Entry points: `find_line_range`, `explain_missing_lines`.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ MAX_BYTES = 4 << 30
 _BLOCK = 1 << 20
 
 
-def line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[int, int] | None:
+def find_line_range(path: Path, row: int, max_bytes: int = MAX_BYTES) -> tuple[int, int] | None:
     """Return the bytes `[start, stop)` of a row of the file `path`, without its line end and without a byte order mark.
 
     Args:

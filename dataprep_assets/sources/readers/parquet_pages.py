@@ -2,10 +2,10 @@
 
 A file of 390 bytes can contain 300 rows of 4 MiB, because a value of a dictionary, or of a page that compresses well,
 is decoded for each row. The footer does not show this, but the page headers do. They are therefore read before their
-row group: some thousands of bytes per gigabyte. The format is defined in parquet-format's `parquet.thrift`
+row group: a few thousand bytes per gigabyte. The format is defined in parquet-format's `parquet.thrift`
 (`PageHeader`), in Thrift's compact protocol.
 
-Entry point: :func:`rows_at_once`.
+Entry point: :func:`count_rows_at_once`.
 """
 
 import os
@@ -37,7 +37,7 @@ class _Page:
     values: int
 
 
-def rows_at_once(
+def count_rows_at_once(
     file: int,
     metadata: Any,
     group: int,
@@ -89,7 +89,7 @@ class _Column:
     """Page layout of a column. `ends` and `sizes` are cumulative over its data pages, from 0."""
 
     path: str
-    values_a_row: float
+    values_per_row: float
     ends: NDArray[np.float64]
     sizes: NDArray[np.float64]
     width: int
@@ -115,7 +115,7 @@ class _Column:
         prefixed = [page.bytes for page in data] if "DELTA_BYTE_ARRAY" in chunk.encodings else []
         return cls(
             path=chunk.path_in_schema,
-            values_a_row=max(1.0, chunk.num_values / rows),
+            values_per_row=max(1.0, chunk.num_values / rows),
             ends=np.cumsum([0.0, *(page.values for page in data)]),
             # Only a flat column has a known number of values per row. Pages of a nested column are decoded as a whole.
             sizes=np.cumsum([0.0, *(page.bytes + (0 if is_flat else page.values * width) for page in data)]),
@@ -126,8 +126,8 @@ class _Column:
         )
 
     def bytes(self, rows: int) -> float:
-        """Return the maximum bytes of any `rows` consecutive rows, or at least half of them."""
-        values = rows * self.values_a_row
+        """Return the maximum bytes of any `rows` consecutive rows, which may be too low by a factor of up to two."""
+        values = rows * self.values_per_row
         # For rows that begin in page i, count the pages that this many values fill from the page's start, and one
         # more. Rows that begin late in page i may span many small pages; they take page i and the bytes counted for
         # page i + 1. A factor of two is harmless, unlike a strict limit, because batch boundaries determine where

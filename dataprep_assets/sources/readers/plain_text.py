@@ -14,7 +14,7 @@ from dataprep_assets.sources.readers.row_files import TOO_LARGE, BadRecord
 
 
 class TextRows(SequentialReader):
-    """The documents of a text file."""
+    """Reader of the documents of a text file."""
 
     under = TextReader
 
@@ -73,7 +73,7 @@ def cut_pieces(blocks: Iterable[bytes], separator: bytes, max_bytes: int) -> Ite
         part_bytes += len(body)
         parts = [*parts, body] if part_bytes <= max_bytes else []
     size = part_bytes + len(tail)
-    if size:  # an empty piece after the last separator is no document
+    if size:  # an empty piece after the last separator is not a document
         yield byte, size, b"".join([*parts, tail]) if size <= max_bytes else None
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, Unpack
 
 import orjson
 
-from dataprep_assets.bounds import reads_single_rows, report_position
+from dataprep_assets.bounds import must_read_single_rows, report_position
 from dataprep_assets.errors import Position, SourceError
 from dataprep_assets.fields import column_at, find_type, find_type_siblings, value_at, values_at
 from dataprep_assets.sources.readers.contents import BOM, is_array
@@ -31,11 +31,11 @@ from dataprep_assets.sources.readers.row_files import (
     ParquetBlocks,
     RowRange,
     WrappingReader,
+    build_invalid_record,
     is_too_large,
     may_be_too_large,
-    not_json_error,
-    wanted_lines,
-    whole_lines,
+    read_wanted_lines,
+    read_whole_lines,
 )
 from dataprep_assets.sources.readers.rows import JsonRows, check_names, own_values, read_rows
 
@@ -121,14 +121,14 @@ def read_records(
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """The fields with a record's text and, unless None, its id."""
+    """Names of the fields with a record's text and, if `id` is not None, its id."""
 
     text: str
     id: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
 
-    def key_hint(self, reason: str) -> str:
-        """Return the key that names a missing field, in parentheses; empty for other reasons of a refused record."""
+    def format_key_hint(self, reason: str) -> str:
+        """Return the key that names a missing field, in parentheses; `""` for other reasons of a refused record."""
         if reason == "missing_text":
             return f" (`text_field: {self.text}`)"
         return f" (`document.id_field: {self.id}`)" if reason == "missing_id" else ""
@@ -144,12 +144,12 @@ class RecordFields:
 
     @property
     def names(self) -> list[str]:
-        """The fields to read."""
+        """Names of the fields to read."""
         return [self.text] if self.id is None else [self.text, self.id]
 
     @property
     def is_flat(self) -> bool:
-        """Whether no name can lead into an object."""
+        """Whether all fields are at the top level of a record, because no name contains a dot."""
         return not any("." in name for name in self.names)
 
     def build_block_of_rows(self, row_block: RowBlock) -> Block:
@@ -168,17 +168,17 @@ class RecordFields:
         return block
 
     def add(self, block: Block, record: Any, row: int, byte: int) -> None:
-        """Add the parsed record at a row and byte to a block, as a text or as refused."""
+        """Add the parsed record at a row and byte to a block, either as a text or as a refused record."""
         assert block.rows is not None
         if not isinstance(record, dict):
             block.bad.append(BadRecord(row, byte, "not_an_object"))
             return
         text = value_at(record, self.text, _ABSENT)
-        reason = _text_refusal(text)
+        reason = _find_text_refusal(text)
         if reason is None and is_longer(text, self.max_record_bytes):
             reason = TOO_LARGE
         if reason is None and self.id is not None:
-            reason = _id_refusal(value_at(record, self.id))
+            reason = _find_id_refusal(value_at(record, self.id))
         if reason is not None:
             block.bad.append(BadRecord(row, byte, reason))
             return
@@ -189,7 +189,7 @@ class RecordFields:
 
 
 class JsonLinesReader(WrappingReader[JsonRows]):
-    """JSON lines, one object per line. Rows are physical lines: `sed -n ROWp` shows the record that a message names.
+    """Reader of JSON lines. Rows are physical lines: `sed -n ROWp` shows the record that a message names.
 
     A file that is one array is read element by element.
     """
@@ -207,9 +207,9 @@ class JsonLinesReader(WrappingReader[JsonRows]):
 
     def _read_lines(self, pieces: Iterator[bytes]) -> Iterator[Block]:
         # Rows of a range must be counted before they are parsed. For a whole file, this would be an additional pass.
-        if self._range is not None or reads_single_rows():
+        if self._range is not None or must_read_single_rows():
             rows = self._range or RowRange()
-            for lines, row, byte in wanted_lines(pieces, rows, self._fields.max_record_bytes):
+            for lines, row, byte in read_wanted_lines(pieces, rows, self._fields.max_record_bytes):
                 yield (
                     self._build_blank_block(row, lines)
                     if isinstance(lines, BlankLines)
@@ -217,7 +217,7 @@ class JsonLinesReader(WrappingReader[JsonRows]):
                 )
             return
         row = 1
-        for line_group, byte in whole_lines(pieces, self._fields.max_record_bytes):
+        for line_group, byte in read_whole_lines(pieces, self._fields.max_record_bytes):
             if line_group is not None and line_group.is_blank:
                 block = self._build_blank_block(row, count := len(line_group))
             else:  # count lines here, because parsing must split them anyway
@@ -277,7 +277,7 @@ class JsonLinesReader(WrappingReader[JsonRows]):
                 try:
                     self._fields.add(block, parse_value(line.removeprefix(BOM)), row + offset, byte)
                 except orjson.JSONDecodeError as error:
-                    block.bad.append(not_json_error(row + offset, byte, line, error))
+                    block.bad.append(build_invalid_record(row + offset, byte, line, error))
             byte += len(line) + 1
         return block
 
@@ -293,13 +293,13 @@ def is_longer(text: str, limit: int) -> bool:
     return len(text) * 4 > limit and (len(text) > limit or len(text.encode()) > limit)
 
 
-def _text_refusal(value: Any) -> str | None:
+def _find_text_refusal(value: Any) -> str | None:
     if isinstance(value, str):
         return None
     return "missing_text" if value is _ABSENT else "null_text" if value is None else "text_not_a_string"
 
 
-def _id_refusal(value: Any) -> str | None:
+def _find_id_refusal(value: Any) -> str | None:
     if type(value) in (str, int):  # compare the exact type, because True is not an id
         return None
     return "missing_id" if value is None else "id_not_a_string"
@@ -311,7 +311,7 @@ def _name_outer_type(kind: Any) -> str:
 
 
 class AbsentColumnError(SourceError):
-    """A Parquet file without a declared column.
+    """Error for a Parquet file without a declared column.
 
     `hidden` is the message without the names of other columns, which may be sensitive.
     """
@@ -322,7 +322,7 @@ class AbsentColumnError(SourceError):
         self.hidden = hidden
 
 
-def _absent_column_error(label: str, kind: str, name: str, setting: str, schema: Any) -> AbsentColumnError:
+def _build_absent_column_error(label: str, kind: str, name: str, setting: str, schema: Any) -> AbsentColumnError:
     subfields, names = find_type_siblings(schema, name)
     examples = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     has = f"column {subfields!r} has" if subfields else "the file has"
@@ -332,7 +332,7 @@ def _absent_column_error(label: str, kind: str, name: str, setting: str, schema:
 
 
 class ParquetReader(ParquetBlocks[Block]):
-    """The text column of a Parquet file and, if declared, its id column."""
+    """Reader of the text column of a Parquet file and, if declared, of its id column."""
 
     # Maximum rows per batch; batches of large rows are smaller (`parquet_pages`).
     batch_rows = 2048
@@ -347,7 +347,7 @@ class ParquetReader(ParquetBlocks[Block]):
         def require(name: str, kind: str, setting: str, *allowed: Any) -> str:
             its_type = find_type(schema, name)
             if its_type is None:
-                raise _absent_column_error(self._label, kind, name, setting, schema)
+                raise _build_absent_column_error(self._label, kind, name, setting, schema)
             if not any(allows(its_type) for allows in allowed):
                 # Name a struct without its fields.
                 type_text = f"its type is {_name_outer_type(its_type)}"
@@ -391,7 +391,7 @@ class ParquetReader(ParquetBlocks[Block]):
 
 
 class ObjectReader(WrappingReader[RowReader]):
-    """The records of a file from its whole rows, for every format without a faster reader."""
+    """Reader that takes records from whole rows, for every format without a faster reader."""
 
     def __init__(self, row_reader: RowReader, fields: RecordFields) -> None:
         super().__init__(row_reader)

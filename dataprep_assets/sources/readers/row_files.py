@@ -3,8 +3,8 @@
 `records.py` turns these rows into texts, and `rows.py` into objects. Rows are physical: lines of JSON lines (including
 blank ones), elements of an array, rows of a Parquet file.
 
-Entry points: `RowRange`, `BadRecord`; `whole_lines`, `wanted_lines`, `BlankLines`; `DigestingReader`, `ParquetBlocks`,
-`WrappingReader`.
+Entry points: `RowRange`, `BadRecord`; `read_whole_lines`, `read_wanted_lines`, `BlankLines`; `DigestingReader`,
+`ParquetBlocks`, `WrappingReader`.
 """
 
 from abc import ABC, abstractmethod
@@ -19,18 +19,18 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import orjson
 
-from dataprep_assets.bounds import MAX_VALUES, has_too_many_values, reads_single_rows, report_position
-from dataprep_assets.errors import CorruptSourceError, FormatError, RowPosition, memory_error
+from dataprep_assets.bounds import MAX_VALUES, has_too_many_values, must_read_single_rows, report_position
+from dataprep_assets.errors import CorruptSourceError, FormatError, RowPosition, build_memory_error
 from dataprep_assets.sources.readers.contents import BOM, detect_non_table
 from dataprep_assets.sources.readers.json_values import describe_fault
-from dataprep_assets.sources.readers.parquet_pages import rows_at_once
+from dataprep_assets.sources.readers.parquet_pages import count_rows_at_once
 from dataprep_assets.stores.files import sha256_file
 
 MAX_RECORD_BYTES = 64 << 20
 """Default limit of a record. Texts are shorter than this, and a worker keeps several records in memory."""
 TOO_LARGE = "too_large"
 """The reason, in the ledger, for refusing a record beyond the limit."""
-_TOGETHER = 4 << 20
+_GROUP_BYTES = 4 << 20
 """Bytes of lines that are yielded together, so that each later step finds its own tables in the CPU's cache."""
 
 
@@ -64,8 +64,8 @@ class RowRange:
     first: int = 1
     stop: int | None = None
 
-    def rows_within(self, first: int, count: int) -> slice:
-        """Return which of the `count` rows from row `first` on are in the range."""
+    def select_rows(self, first: int, count: int) -> slice:
+        """Return the slice of the `count` rows starting with row `first` that is in the range."""
         start = min(max(self.first - first, 0), count)
         stop = count if self.stop is None else min(max(self.stop - first, 0), count)
         return slice(start, max(start, stop))
@@ -91,7 +91,7 @@ class Lines:
 
     @property
     def is_blank(self) -> bool:
-        """Whether they are only white space. May be False for some blank lines."""
+        """Whether the lines contain only white space. May be False for some blank lines."""
         return bool(self._blocks) and all(map(bytes.isspace, self._blocks)) and not b"".join(self._begun).strip()
 
     def split(self) -> list[bytes]:
@@ -109,7 +109,7 @@ class Lines:
         return lines if blocks else [b"".join(line_parts)]
 
 
-def whole_lines(
+def read_whole_lines(
     blocks: Iterable[bytes], max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[tuple[Lines | None, int]]:
     """Yield groups of whole lines, and their byte offset. Only the file's last line may have no line end.
@@ -149,7 +149,7 @@ def whole_lines(
         group.append(data)
         group_bytes, line_bytes = group_bytes + line_bytes + last_end, len(data) - last_end
         line_parts = [data[last_end:]] if line_bytes else []
-        if group_bytes >= _TOGETHER:
+        if group_bytes >= _GROUP_BYTES:
             yield Lines(opening, group), byte
             byte, group_bytes, group = byte + group_bytes, 0, []
     if group:
@@ -162,18 +162,21 @@ class BlankLines(int):
     """A number of blank lines, unsplit, because a file of a few kilobytes can decompress to a billion of them."""
 
 
-def wanted_lines(
+def read_wanted_lines(
     blocks: Iterable[bytes], rows: RowRange, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[tuple[list[bytes] | BlankLines | None, int, int]]:
-    """Yield the `whole_lines` of the rows in the range, split: the lines, and their first row and byte."""
+    """Yield the lines of the rows in the range, in the groups of `read_whole_lines`, with their first row and byte.
+
+    The lines are split. They are None for a line that is too long to keep in memory.
+    """
     row, blocks = 1, iter(blocks)
-    for line_group, byte in whole_lines(blocks, max_record_bytes):
+    for line_group, byte in read_whole_lines(blocks, max_record_bytes):
         if rows.stop is not None and row >= rows.stop:
-            # nothing of the rest is wanted, but it must be read, because the reader digests the whole file
+            # No further line is needed, but the rest must be read, because the reader digests the whole file.
             deque(blocks, maxlen=0)
             return
         count = 1 if line_group is None else len(line_group)
-        span = rows.rows_within(row, count)
+        span = rows.select_rows(row, count)
         if span.start < span.stop:
             if line_group is None:
                 yield None, row, byte
@@ -184,7 +187,7 @@ def wanted_lines(
                 skipped = lines[: span.start]
                 first_row, begins = row + span.start, byte + sum(map(len, skipped)) + len(skipped)
                 lines = lines[span]
-                if reads_single_rows():
+                if must_read_single_rows():
                     for line in lines:
                         yield [line], first_row, begins
                         first_row, begins = first_row + 1, begins + len(line) + 1
@@ -205,7 +208,7 @@ def may_be_too_large(lines: list[bytes], max_record_bytes: int) -> bool:
     return max(map(len, lines), default=0) > min(max_record_bytes, 2 * MAX_VALUES - 1)
 
 
-def not_json_error(row: int, byte: int, line: bytes, error: orjson.JSONDecodeError) -> BadRecord:
+def build_invalid_record(row: int, byte: int, line: bytes, error: orjson.JSONDecodeError) -> BadRecord:
     """Return the refused record for a line that the parser refuses with this error."""
     try:
         line.decode("utf-8")
@@ -265,7 +268,7 @@ class ParquetBlocks(ABC, Generic[B]):
 
     def _split_batch(self, batch: Any) -> Iterator[Any]:
         """Return the parts of a batch that become one block each."""
-        step = 1 if reads_single_rows() else batch.num_rows
+        step = 1 if must_read_single_rows() else batch.num_rows
         return (batch.slice(start, step) for start in range(0, batch.num_rows, step))
 
     def count(self) -> int:
@@ -276,7 +279,7 @@ class ParquetBlocks(ABC, Generic[B]):
         try:
             return int(pq.read_metadata(self._path).num_rows)
         except (pa.ArrowException, OSError) as error:
-            raise self._unreadable_error(1, error) from error
+            raise self._build_unreadable_error(1, error) from error
 
     def __iter__(self) -> Iterator[B]:
         import pyarrow as pa
@@ -290,7 +293,7 @@ class ParquetBlocks(ABC, Generic[B]):
                 groups, row = self._find_row_groups(file.metadata)
                 report_position(self._label, row)
                 for batch in self._read_batches(file, groups, columns):
-                    span = self._range.rows_within(row, batch.num_rows)
+                    span = self._range.select_rows(row, batch.num_rows)
                     if span.start < span.stop:
                         first_row = row + span.start
                         for part in self._split_batch(batch.slice(span.start, span.stop - span.start)):
@@ -299,14 +302,14 @@ class ParquetBlocks(ABC, Generic[B]):
                             first_row += part.num_rows
                     row += batch.num_rows
         except (MemoryError, pa.ArrowMemoryError):
-            raise memory_error(f"{self._label}, near row {row}") from None
+            raise build_memory_error(f"{self._label}, near row {row}") from None
         except (
             pa.ArrowException,
             OSError,
             UnicodeDecodeError,
             FormatError,
         ) as error:  # pyarrow reports some damage as OSError
-            raise self._unreadable_error(row, error) from error
+            raise self._build_unreadable_error(row, error) from error
         self.sha256 = sha256_file(self._path)
         self.bytes_read = self._path.stat().st_size
 
@@ -316,7 +319,7 @@ class ParquetBlocks(ABC, Generic[B]):
             longest = _LongestValues(self._path, stack)
 
             def rows(group: int) -> int:
-                return rows_at_once(
+                return count_rows_at_once(
                     raw.fileno(), file.metadata, group, columns, self.batch_rows, partial(longest, group)
                 )
 
@@ -331,14 +334,14 @@ class ParquetBlocks(ABC, Generic[B]):
         first_row, row = 1, 1
         for group in range(metadata.num_row_groups):
             count = metadata.row_group(group).num_rows
-            span = self._range.rows_within(row, count)
+            span = self._range.select_rows(row, count)
             if span.start < span.stop:
                 first_row = row if not groups else first_row
                 groups.append(group)
             row += count
         return groups, first_row
 
-    def _unreadable_error(self, row: int, error: Exception) -> CorruptSourceError:
+    def _build_unreadable_error(self, row: int, error: Exception) -> CorruptSourceError:
         with suppress(OSError):  # the error below reports a missing file
             if (kind := detect_non_table(self._path, ".parquet")) is not None:
                 return CorruptSourceError(f"{self._label}: {kind}")

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from dataprep_assets.bounds import MAX_PARSED, reads_single_rows, report_position
+from dataprep_assets.bounds import MAX_PARSED, must_read_single_rows, report_position
 from dataprep_assets.errors import CorruptSourceError
 from dataprep_assets.fields import find_top_name, find_type
 from dataprep_assets.sources.readers.blocks import TextReader
@@ -41,19 +41,19 @@ from dataprep_assets.sources.readers.row_files import (
     ParquetBlocks,
     RowRange,
     WrappingReader,
+    build_invalid_record,
     is_too_large,
     may_be_too_large,
-    not_json_error,
-    wanted_lines,
+    read_wanted_lines,
 )
 
 __all__ = ["REASONS", "RowBlock", "RowRange", "RowReader", "count_rows", "read_rows", "split_rows"]
 
 REASONS = ("bad_json", "invalid_utf8", "not_an_object", TOO_LARGE)
 """Reasons for refusing a row, as counted in the ledger."""
-_TOGETHER = 4 << 20
+_BLOCK_BYTES = 4 << 20
 """Bytes of elements after which a block ends, because parsed elements can take forty times as much memory."""
-_MADE_TOGETHER = 64 << 20
+_MAX_PART_BYTES = 64 << 20
 """Maximum memory of the objects from a part of a Parquet batch."""
 
 
@@ -95,7 +95,7 @@ def read_rows(
 
 
 def count_rows(path: Path, *, format: str, compression: str | None, label: str, reading: ReadOptions = AS_NAMED) -> int:
-    """Return the physical rows of the file `path`, as counted by `RowRange`.
+    """Return the number of physical rows in the file `path`, as `RowRange` counts them.
 
     For `format`, `compression`, `label` and `reading` see `read_rows`. Raises CorruptSourceError for a file that cannot
     be read.
@@ -114,7 +114,7 @@ def split_rows(count: int, parts: int) -> list[RowRange]:
 
 
 class JsonRows(WrappingReader[TextReader]):
-    """JSON lines, or one JSON array."""
+    """Reader of JSON lines, or of one JSON array."""
 
     def __init__(self, file: InputFile) -> None:
         super().__init__(TextReader(file.path, file.compression, file.label))
@@ -141,7 +141,7 @@ class JsonRows(WrappingReader[TextReader]):
         if is_array(first_block):
             yield from self.read_array(first_block, blocks)
             return
-        for lines, row, byte in wanted_lines(chain([first_block], blocks), self._range, self._largest):
+        for lines, row, byte in read_wanted_lines(chain([first_block], blocks), self._range, self._largest):
             if isinstance(lines, BlankLines):  # no progress to report
                 yield RowBlock(blank_lines=lines)
                 continue
@@ -175,12 +175,12 @@ class JsonRows(WrappingReader[TextReader]):
         block, block_bytes = RowBlock(), 0
         for number, (byte, raw) in enumerate(self._read_elements(first_bytes, blocks), 1):
             # Cut elements outside of the range without parsing them, to count them and to find the array's end.
-            if self._range.rows_within(number, 1) != slice(0, 1):
+            if self._range.select_rows(number, 1) != slice(0, 1):
                 continue
             too_large = raw is None or is_too_large(raw, self._largest)
-            if not block_bytes or reads_single_rows():
+            if not block_bytes or must_read_single_rows():
                 report_position(self._label, number)
-            # parse all elements, to check that the file is an array
+            # Parse all elements, not only the requested ones, to check that the file is an array.
             value = None if raw is None or too_large else self._parse(raw, number, byte)
             if not self._is_wanted(number):
                 continue
@@ -189,7 +189,10 @@ class JsonRows(WrappingReader[TextReader]):
             else:
                 block.add(value, number, -1)
             block_bytes += len(raw or b"")
-            if len(block.rows) + len(block.bad) >= (1 if reads_single_rows() else MAX_ROWS) or block_bytes >= _TOGETHER:
+            if (
+                len(block.rows) + len(block.bad) >= (1 if must_read_single_rows() else MAX_ROWS)
+                or block_bytes >= _BLOCK_BYTES
+            ):
                 yield block
                 block, block_bytes = RowBlock(), 0
         if block.rows or block.bad:
@@ -229,13 +232,13 @@ def _add_line(block: RowBlock, line: bytes, number: int, byte: int, largest: int
     try:
         value = parse_value(line.removeprefix(BOM))
     except orjson.JSONDecodeError as error:
-        block.bad.append(not_json_error(number, byte, line, error))
+        block.bad.append(build_invalid_record(number, byte, line, error))
         return
     block.add(value, number, byte)
 
 
 class _ParquetRows(ParquetBlocks[RowBlock]):
-    """Whole rows of a Parquet file, or some of their columns."""
+    """Reader of whole rows of a Parquet file, or of some of their columns."""
 
     batch_rows = MAX_ROWS
 
@@ -248,10 +251,10 @@ class _ParquetRows(ParquetBlocks[RowBlock]):
         return None if self._wanted is None else [name for name in self._wanted if find_type(schema, name) is not None]
 
     def _split_batch(self, batch: Any) -> Iterator[Any]:
-        return small_parts(batch)
+        return split_into_small_parts(batch)
 
     def _build_block(self, batch: Any, row: int) -> RowBlock:
-        return rows_of_batch(batch, row, self._file)
+        return read_rows_of_batch(batch, row, self._file)
 
 
 def check_names(names: Sequence[str], required_names: Collection[str] | None, label: str) -> None:
@@ -267,24 +270,24 @@ def check_names(names: Sequence[str], required_names: Collection[str] | None, la
             )
 
 
-def small_parts(batch: Any) -> Iterator[Any]:
+def split_into_small_parts(batch: Any) -> Iterator[Any]:
     """Yield a `pyarrow.RecordBatch` in parts whose objects take a bounded amount of memory."""
-    if batch.num_rows > 1 and (reads_single_rows() or _object_bytes(batch.columns) > _MADE_TOGETHER):
+    if batch.num_rows > 1 and (must_read_single_rows() or _estimate_object_bytes(batch.columns) > _MAX_PART_BYTES):
         # Halve the batch until it fits, because rows differ in size, and one row may be most of the batch.
         half = batch.num_rows // 2
-        yield from small_parts(batch.slice(0, half))
-        yield from small_parts(batch.slice(half))
+        yield from split_into_small_parts(batch.slice(0, half))
+        yield from split_into_small_parts(batch.slice(half))
     else:
         yield batch
 
 
-def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
+def read_rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
     """Return the requested rows of a `pyarrow.RecordBatch` that begins at a 1-based row of a file.
 
     Raises CorruptSourceError for a row with a value that Python cannot represent.
     """
     numbers = list(range(row, row + batch.num_rows))
-    to_json = _json_converter(batch.schema) if file.as_json else None
+    to_json = _build_json_converter(batch.schema) if file.as_json else None
     if file.only is not None:
         numbers = [number for number in numbers if number in file.only]
     elif not _may_be_too_large(batch, file):
@@ -315,21 +318,21 @@ def rows_of_batch(batch: Any, row: int, file: InputFile) -> RowBlock:
     return block
 
 
-def _json_converter(kind: Any) -> Callable[[Any], Any]:
-    """Return a function that makes JSON of the values of a `pyarrow.Schema` or type, for `InputFile.as_json`."""
+def _build_json_converter(kind: Any) -> Callable[[Any], Any]:
+    """Return a function that converts values of a `pyarrow.Schema` or type to JSON, for `InputFile.as_json`."""
     import pyarrow as pa
     import pyarrow.types as types
 
     if isinstance(kind, pa.Schema) or types.is_struct(kind):
-        converters = {field.name: _json_converter(field.type) for field in kind}
+        converters = {field.name: _build_json_converter(field.type) for field in kind}
 
         def convert_object(value: Any) -> Any:
-            # null means absent, for an object as for a field, because the type may come from other rows
+            # A null object, like a null field, means that it is absent, because its type may come from other rows.
             return None if value is None else {k: converters[k](v) for k, v in value.items() if v is not None}
 
         return convert_object
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        convert_item = _json_converter(kind.value_type)
+        convert_item = _build_json_converter(kind.value_type)
         if convert_item is _return_unchanged:
             return _return_unchanged
         return lambda items: None if items is None else [*map(convert_item, items)]
@@ -343,8 +346,11 @@ def _return_unchanged(value: Any) -> Any:
 
 
 def _may_be_too_large(batch: Any, file: InputFile) -> bool:
-    """Return whether any of some rows may exceed the record limit; for a single row, whether it does."""
-    return _value_bytes(batch.columns) > file.max_record_bytes or _object_bytes(batch.columns) > MAX_PARSED
+    """Return whether any row of a batch may exceed the record limit; for a batch of one row, whether it does."""
+    return (
+        _measure_value_bytes(batch.columns) > file.max_record_bytes
+        or _estimate_object_bytes(batch.columns) > MAX_PARSED
+    )
 
 
 def own_values(array: Any) -> Any:
@@ -359,8 +365,8 @@ def own_values(array: Any) -> Any:
     return array.cast(pa.large_binary()) if types.is_binary_view(array.type) else array
 
 
-def _value_bytes(arrays: Sequence[Any]) -> int:
-    """Return the bytes of the values of some `pyarrow.Array`s, without offsets."""
+def _measure_value_bytes(arrays: Sequence[Any]) -> int:
+    """Return the number of bytes of the values in some `pyarrow.Array`s, without offsets."""
     import pyarrow.compute as pc
     import pyarrow.types as types
 
@@ -368,7 +374,7 @@ def _value_bytes(arrays: Sequence[Any]) -> int:
     for array in map(own_values, arrays):
         kind = array.type
         if types.is_nested(kind):
-            size += _value_bytes(_inner_arrays(array))
+            size += _measure_value_bytes(_list_inner_arrays(array))
         elif (
             types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
         ):
@@ -379,8 +385,8 @@ def _value_bytes(arrays: Sequence[Any]) -> int:
     return size
 
 
-def _object_bytes(arrays: Sequence[Any]) -> int:
-    """Return the approximate bytes of the Python objects for some `pyarrow.Array`s, including their lists."""
+def _estimate_object_bytes(arrays: Sequence[Any]) -> int:
+    """Return the approximate number of bytes of the Python objects for some `pyarrow.Array`s, including their lists."""
     import pyarrow.types as types
 
     size = 0
@@ -390,15 +396,15 @@ def _object_bytes(arrays: Sequence[Any]) -> int:
         kind, count = array.type, len(array) - array.null_count
         size += 8 * len(array)
         if types.is_struct(kind):
-            size += count * (184 + 24 * kind.num_fields) + _object_bytes(_inner_arrays(array))
+            size += count * (184 + 24 * kind.num_fields) + _estimate_object_bytes(_list_inner_arrays(array))
         elif types.is_nested(kind):
-            size += 64 * count + _object_bytes(_inner_arrays(array))
+            size += 64 * count + _estimate_object_bytes(_list_inner_arrays(array))
         else:
             size += 56 * count + array.nbytes
     return size
 
 
-def _inner_arrays(array: Any) -> list[Any]:
+def _list_inner_arrays(array: Any) -> list[Any]:
     """Return the arrays of a nested `pyarrow.Array`, with the values of its own rows."""
     import pyarrow.types as types
 

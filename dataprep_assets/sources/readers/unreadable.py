@@ -2,7 +2,7 @@
 
 The file's content differs from its name, so no policy may drop its rows as bad rows.
 
-Entry points: `unreadable_error`, `describe_place`, `detect_file_shape`; `budget_advice`.
+Entry points: `build_unreadable_error`, `describe_place`, `detect_file_shape`; `format_budget_advice`.
 """
 
 import math
@@ -19,8 +19,8 @@ ADVICE = "Correct the source, or set `bad_records: {policy: drop, budget: 0.01}`
 _TABLES = ("parquet", "arrow")
 
 
-def budget_advice(bad_rows: int, rows: int) -> str:
-    """Return the remedy for more bad rows than the budget allows: a budget of thousandths with room for them."""
+def format_budget_advice(bad_rows: int, rows: int) -> str:
+    """Return the remedy for more bad rows than the budget allows: a larger budget, rounded up to thousandths."""
     budget = math.ceil(1000 * bad_rows / rows) / 1000
     return f"Correct the source, or set `bad_records: {{policy: drop, budget: {budget:g}}}`"
 
@@ -32,7 +32,7 @@ def describe_place(record: BadRecord, name: str = "") -> str:
 
 
 def detect_file_shape(path: Path, format: str, compression: str | None) -> ContentKind | None:
-    """Return the kind of a file's content if no row could be used (`contents.shape`); None if it is unknown."""
+    """Return the kind of content of a file without usable rows (`contents.detect_shape`); None if it is unknown."""
     if format in _TABLES:
         return None
     with suppress(SourceError, OSError):  # the file may have been removed or damaged since it was read
@@ -40,7 +40,7 @@ def detect_file_shape(path: Path, format: str, compression: str | None) -> Conte
     return None
 
 
-def unreadable_error(
+def build_unreadable_error(
     path: Path, format: str, compression: str | None, label: str, first: str, *, is_whole: bool = True
 ) -> BadRecordError:
     """Return the error for a file without readable rows, with its kind of content and how to convert it.
@@ -50,7 +50,7 @@ def unreadable_error(
         format: Its format, by its name.
         compression: Compression of the whole file, by its name.
         label: Its name in messages.
-        first: The `describe_place` its first row.
+        first: The position and defect of the first row, from `describe_place`.
         is_whole: Whether all rows were examined, instead of only the first ones.
     """
     kind = detect_file_shape(path, format, compression)

@@ -35,7 +35,7 @@ _TEXTS, _PAGES = ("conversion", "resource"), ("response",)
 
 
 class _WarcStream:
-    """The decompressed bytes of a file, in the form in which fastwarc reads them."""
+    """File object through which fastwarc reads the decompressed bytes of a file."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks, self._held, self._at = blocks, b"", 0
@@ -69,7 +69,7 @@ class _WarcStream:
 
 
 class WarcRows(SequentialReader):
-    """The records of a WARC or WET file."""
+    """Reader of the records of a WARC or WET file."""
 
     # `TextReader` refuses files that are not a crawl's archives. Inside an archive, any bytes are allowed.
     under = TextReader
@@ -90,7 +90,7 @@ class WarcRows(SequentialReader):
                 yield (entry := self._build_row(number, record))
                 end = content + record.content_length
         except (OSError, ValueError) as error:
-            raise self._corrupt_error(f"cannot be read after record {number}: {error}") from error
+            raise self._build_corrupt_error(f"cannot be read after record {number}: {error}") from error
         self._require_end(entry, stream.read_between(end, stream.tell()))
 
     def _require_end(self, row: FoundRow | None, rest: bytes) -> None:
@@ -99,7 +99,7 @@ class WarcRows(SequentialReader):
         fastwarc skips any white space there, which may belong to a text whose declared length is too small.
         """
         if row is not None and rest not in _ENDS:
-            raise self._corrupt_error(
+            raise self._build_corrupt_error(
                 f"row {row.number}, byte {row.byte}: its Content-Length is too small: "
                 f"{count_of(len(rest), 'byte follows', 'bytes follow')} where only two line ends are allowed"
             )
@@ -109,17 +109,17 @@ class WarcRows(SequentialReader):
         length_text = headers.get("Content-Length") or ""
         # Without a valid length, reading would continue at a wrong position.
         if not (length_text.isascii() and length_text.isdigit()):
-            raise self._corrupt_error(f"row {number}, byte {byte}: missing or invalid Content-Length")
+            raise self._build_corrupt_error(f"row {number}, byte {byte}: missing or invalid Content-Length")
         size, kind = int(length_text), headers.get("WARC-Type")
         if record.content_length != size:  # fastwarc recognizes only the standard's spelling of this header
-            raise self._corrupt_error(
+            raise self._build_corrupt_error(
                 f"row {number}, byte {byte}: the name of the header Content-Length is misspelled",
                 "Correct its spelling",
             )
         data = b"" if size > limit else record.reader.read()
         # consume() skips unread bytes and returns their number, which is too small in a truncated file.
         if record.consume() + len(data) != size:
-            raise self._corrupt_error(f"row {number}, byte {byte}: the file ends inside the record")
+            raise self._build_corrupt_error(f"row {number}, byte {byte}: the file ends inside the record")
         row: dict[str, Any] | BadRecord | None
         if kind not in (*_TEXTS, *_PAGES):
             row = None
@@ -139,7 +139,7 @@ class WarcRows(SequentialReader):
         """Return the number of all records of the file."""
         return sum(1 for _ in self._find_rows())
 
-    def _corrupt_error(self, reason: str, remedy: str = "Download the file again") -> CorruptSourceError:
+    def _build_corrupt_error(self, reason: str, remedy: str = "Download the file again") -> CorruptSourceError:
         return CorruptSourceError(f"{self._file.label}: WARC: {reason}. {remedy}")
 
 

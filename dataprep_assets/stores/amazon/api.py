@@ -6,7 +6,7 @@ aws-chunked trailers that they are sent in (over TLS only).
 
 Messages repeat only the status and the code of a response, because an error's text can contain key ids and signatures.
 
-Entry points: :func:`s3_client_config`, :func:`s3_client`, :func:`translate_errors`, :class:`RefusedError`,
+Entry points: :func:`build_s3_client_config`, :func:`create_s3_client`, :func:`translate_errors`, :class:`RefusedError`,
 :func:`explain_refusal`.
 """
 
@@ -21,7 +21,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, SourceError
 from dataprep_assets.stores.client_logs import keep_secrets_from_logs
 from dataprep_assets.stores.endpoints import check_endpoint
 from dataprep_assets.stores.retry import RETRY_STATUS, RetryableError, parse_retry_after
-from dataprep_assets.stores.store import NEEDS_BOTO3, missing_object_error
+from dataprep_assets.stores.store import NEEDS_BOTO3, build_missing_object_error
 
 if TYPE_CHECKING:
     from dataprep_assets.stores.connect import S3Address
@@ -58,7 +58,7 @@ _CLOCK_CODES = {"RequestExpired", "RequestTimeTooSkewed"}
 
 @dataclass(frozen=True, kw_only=True)
 class CredentialNames:
-    """Environment variables that a message asks the reader to check."""
+    """Names of the environment variables with the credentials, for error messages."""
 
     key_id: str = "AWS_ACCESS_KEY_ID"
     secret: str = "AWS_SECRET_ACCESS_KEY"
@@ -73,7 +73,7 @@ class RefusedError(Exception):
         self.code = code
 
 
-def s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = READ_SECONDS) -> Any:
+def build_s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = READ_SECONDS) -> Any:
     """Return the `botocore.config.Config` that clients of :class:`~dataprep_assets.stores.amazon.s3.S3Store` must have.
 
     `connect_seconds` limits each connect. `read_seconds` limits each wait for bytes, in either direction, but not a
@@ -98,12 +98,13 @@ def s3_client_config(*, connect_seconds: float = CONNECT_SECONDS, read_seconds: 
     )
 
 
-def s3_client(place: "S3Address", config: Any = None) -> Any:
-    """Return a low-level client for the bucket of `place`, with `config` or :func:`s3_client_config`.
+def create_s3_client(place: "S3Address", config: Any = None) -> Any:
+    """Return a low-level client for the bucket of `place`, with `config` or :func:`build_s3_client_config`.
 
-    If an endpoint is set without a region, the region is `auto`, R2's only one. Raises ConfigError.
+    If an endpoint is set without a region, the region is `auto`, R2's only one. Raises ConfigError if boto3 is not
+    installed or cannot create a client.
     """
-    config = s3_client_config() if config is None else config
+    config = build_s3_client_config() if config is None else config
     from botocore import UNSIGNED
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ProfileNotFound
@@ -173,7 +174,7 @@ def check_client(client: Any) -> None:
     if (config.retries or {}).get("total_max_attempts") != 1 or (
         getattr(config, "request_checksum_calculation", None) != "when_required"
     ):
-        raise ConfigError("the S3 client uses boto3's own retries or checksums. Create it with s3_client(resource)")
+        raise ConfigError("the S3 client uses boto3's own retries or checksums. Create it with create_s3_client(place)")
 
 
 def find_endpoint(client: Any) -> str:
@@ -291,7 +292,7 @@ def explain_refusal(
             "bucket, set `access: anonymous`; in a requester-pays bucket, `access: requester_pays`"
         )
     if status == 404:
-        return missing_object_error(prefix)
+        return build_missing_object_error(prefix)
     if status == 501 or code == "NotImplemented":
         return ConfigError(f"{prefix}: this store does not support the request. Use AWS S3, R2 or MinIO")
     if code in ("QuotaExceeded", "EntityTooLarge", "XMinioStorageFull"):

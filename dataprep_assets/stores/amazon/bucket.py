@@ -27,7 +27,7 @@ from dataprep_assets.stores.amazon.api import (
     translate_errors,
 )
 from dataprep_assets.stores.retry import RetryableError, RetryPolicy
-from dataprep_assets.stores.store import ConflictError, ObjectInfo, check_key, missing_object_error
+from dataprep_assets.stores.store import ConflictError, ObjectInfo, build_missing_object_error, check_key
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class S3Bucket:
         """URL of the objects without credentials."""
         return f"s3://{self.name}/{self.prefix}".rstrip("/")
 
-    def key_of(self, key: str) -> str:
+    def build_key(self, key: str) -> str:
         """Return the key in the bucket; raise ConfigError if the key is not valid in every store."""
         return check_key(self.prefix + check_key(key))
 
@@ -154,7 +154,7 @@ class S3Bucket:
 
     def head(self, key: str) -> Mapping[str, Any] | None:
         """Return HeadObject's response, or None if the object does not exist."""
-        label, request = self.label(key), {"Key": self.key_of(key)}
+        label, request = self.label(key), {"Key": self.build_key(key)}
         ask = partial(self.run_with_retries, partial(self.attempt, "head_object", label, request), label)
         try:
             return ask()
@@ -176,7 +176,7 @@ class S3Bucket:
         """Return HeadObject's response; raise MissingArtifactError if the object does not exist."""
         response = self.head(key)
         if response is None:
-            raise missing_object_error(self.label(key))
+            raise build_missing_object_error(self.label(key))
         return response
 
     def require_object(self, key: str) -> ObjectInfo:
@@ -244,7 +244,7 @@ class S3Bucket:
                     f"{label}: the store returned {_EMPTY_PAGES:,} empty pages of its listing in a row. Try again later"
                 )
             page_request = dict(request)
-            request |= _next_page_fields(operation, page)
+            request |= _build_next_page_fields(operation, page)
             if request == page_request:
                 raise TransferError(
                     f"{label}: the store returned an incomplete listing without a continuation token. Try again later"
@@ -252,7 +252,7 @@ class S3Bucket:
 
     def remove(self, key: str) -> None:
         """Remove an object; do nothing if it does not exist."""
-        self.call("delete_object", self.label(key), answers={"NoSuchKey"}, Key=self.key_of(key))
+        self.call("delete_object", self.label(key), answers={"NoSuchKey"}, Key=self.build_key(key))
 
     def remove_quietly(self, key: str) -> None:
         """Remove an invalid object; a failure is only logged, because the caller raises an error anyway."""
@@ -265,15 +265,17 @@ class S3Bucket:
 
     def create_upload(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload and return its id."""
-        response = self.call("create_multipart_upload", self.label(key), Key=self.key_of(key), Metadata=dict(metadata))
+        response = self.call(
+            "create_multipart_upload", self.label(key), Key=self.build_key(key), Metadata=dict(metadata)
+        )
         return str(response["UploadId"])
 
-    def unfinished_uploads(self, prefix: str) -> Iterator[Mapping[str, Any]]:
+    def list_unfinished_uploads(self, prefix: str) -> Iterator[Mapping[str, Any]]:
         """Yield the unfinished uploads whose keys in the bucket begin with `prefix`."""
         label = f"list of the unfinished uploads under s3://{self.name}/{prefix}"
         return self.pages("list_multipart_uploads", "Uploads", label, Prefix=prefix)
 
-    def newest_part(self, name: str, upload: str) -> float:
+    def find_newest_part_time(self, name: str, upload: str) -> float:
         """Return when the upload's latest part arrived, in seconds since 1970, or minus infinity without parts."""
         return max((part["LastModified"].timestamp() for part in self._list_parts(name, upload)), default=-math.inf)
 
@@ -308,7 +310,7 @@ def _stop_redirecting_bucket_heads(client: Any) -> None:
     client.meta.events.register("before-call.s3.HeadBucket", mark, unique_id="dataprep-bucket-heads")
 
 
-def _next_page_fields(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
+def _build_next_page_fields(operation: str, page: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request fields that continue a listing; the last item is used if the store omits the markers."""
     if operation == "list_objects_v2":
         token = page.get("NextContinuationToken")
@@ -323,7 +325,7 @@ def _next_page_fields(operation: str, page: Mapping[str, Any]) -> dict[str, Any]
 
 
 class _PastEndError(Exception):
-    """A range that begins at or after the object's end."""
+    """Error for a range that begins at or after the object's end."""
 
 
 def read_range(bucket: S3Bucket, info: ObjectInfo, start: int, stop: int) -> Iterator[bytes]:
@@ -346,7 +348,7 @@ def _request_range(bucket: S3Bucket, key: str, start: int, stop: int | None, ver
     Raises RetryableError, ConflictError, _PastEndError or the error that explains a refusal.
     """
     label = bucket.label(key)
-    request: dict[str, Any] = {"Key": bucket.key_of(key)}
+    request: dict[str, Any] = {"Key": bucket.build_key(key)}
     if start or stop is not None:
         request["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
     if version is not None:
@@ -473,15 +475,15 @@ def find_etag_mismatch(bucket: S3Bucket, info: ObjectInfo, path: Path) -> str:
     only checks.
     """
     if info.md5 is not None:
-        actual = _md5_parts(path, max(info.bytes, 1))[0].hex()
-    elif (step := _part_bytes(bucket, info)) is not None:
-        actual = compute_composite_etag([digest.hex() for digest in _md5_parts(path, step)]) or ""
+        actual = _compute_part_md5s(path, max(info.bytes, 1))[0].hex()
+    elif (step := _find_part_size(bucket, info)) is not None:
+        actual = compute_composite_etag([digest.hex() for digest in _compute_part_md5s(path, step)]) or ""
     else:
         return ""
     return "" if actual == info.version else f"its ETag is {info.version}, but the bytes give {actual}"
 
 
-def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:
+def _find_part_size(bucket: S3Bucket, info: ObjectInfo) -> int | None:
     """Return the part size of a multipart object, if it is recorded and agrees with the number of parts."""
     # Request the object, because an ObjectInfo has no metadata. Ignore the metadata of a different version.
     parts, response = COMPOSITE.fullmatch(info.version), bucket.head(info.key)
@@ -493,7 +495,7 @@ def _part_bytes(bucket: S3Bucket, info: ObjectInfo) -> int | None:
     return step if step and -(-info.bytes // step) == int(parts[2]) else None
 
 
-def _md5_parts(path: Path, step: int) -> list[bytes]:
+def _compute_part_md5s(path: Path, step: int) -> list[bytes]:
     """Return the MD5s of a file's parts of `step` bytes; an empty file has one empty part."""
     digests: list[bytes] = []
     with path.open("rb") as stream:

@@ -57,7 +57,7 @@ from dataprep_assets.stores.amazon.bucket import (
 )
 from dataprep_assets.stores.amazon.upload import Composer, put_whole, send_file
 from dataprep_assets.stores.retry import RetryPolicy
-from dataprep_assets.stores.store import ObjectInfo, Progress, Store, check_key, check_range, conflict_error
+from dataprep_assets.stores.store import ObjectInfo, Progress, Store, build_conflict_error, check_key, check_range
 from dataprep_assets.stores.upload import MIN_PART_BYTES, plan_parts
 
 # An upload holds one part per worker in memory: 192 MiB.
@@ -77,7 +77,7 @@ class S3Store(Store):
     """Objects of a bucket below `prefix`.
 
     Args:
-        client: A low-level botocore client, created by `s3_client`.
+        client: A low-level botocore client, created by `create_s3_client`.
         bucket: Name of the bucket.
         prefix: Prefix of all keys.
         retry: Retry policy of each request.
@@ -151,7 +151,7 @@ class S3Store(Store):
 
     def read(self, key: str, start: int = 0, stop: int | None = None, *, version: str | None = None) -> Iterator[bytes]:
         check_range(start, stop, self._bucket.label(key))
-        self._bucket.key_of(key)
+        self._bucket.build_key(key)
         return Stream(bucket=self._bucket, key=key, position=start, stop=stop, version=version).blocks()
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_version: str | None = None) -> ObjectInfo:
@@ -171,7 +171,7 @@ class S3Store(Store):
             if response is not None and response.get("Metadata", {}).get(WRITE) == metadata[WRITE]:
                 self._check_md5(find_md5(response), hashlib.md5(data, usedforsecurity=False).hexdigest(), label)
                 return self._bucket.info(key, response)
-            raise conflict_error(label, if_version, response and read_etag(response)) from None
+            raise build_conflict_error(label, if_version, response and read_etag(response)) from None
 
     def upload(self, path: Path, key: str, *, sha256: str, progress: Progress | None = None) -> ObjectInfo:
         size, sha256, label = path.stat().st_size, sha256.lower(), self._bucket.label(key)
@@ -234,12 +234,12 @@ class S3Store(Store):
         # Without an age limit, compare no times, because some stores round up an upload's time.
         latest = datetime.now(UTC).timestamp() - older_than_seconds if older_than_seconds else math.inf
         swept = 0
-        for upload in self._bucket.unfinished_uploads(self._bucket.prefix + prefix):
+        for upload in self._bucket.list_unfinished_uploads(self._bucket.prefix + prefix):
             name, identity = upload["Key"], upload["UploadId"]
             if upload["Initiated"].timestamp() > latest:
                 continue
             # An old upload may still be running, e.g., for a large file on a slow network.
-            if older_than_seconds and self._bucket.newest_part(name, identity) > latest:
+            if older_than_seconds and self._bucket.find_newest_part_time(name, identity) > latest:
                 continue
             self._bucket.abort(name, identity)
             swept += 1

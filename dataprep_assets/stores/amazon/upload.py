@@ -77,14 +77,14 @@ def put_whole(
 
     Raises TransferError if the store repeatedly confirms the write but does not have the object.
     """
-    name, label = bucket.key_of(key), bucket.label(key)
+    name, label = bucket.build_key(key), bucket.label(key)
     digest = hashlib.md5(view, usedforsecurity=False)
 
     def attempt() -> Mapping[str, Any]:
         request = {
             "Key": name,
             "Body": PartBody(view),
-            "ContentMD5": _base64(digest),
+            "ContentMD5": _encode_base64(digest),
             "Metadata": dict(metadata),
             **condition,
         }
@@ -128,11 +128,11 @@ def send_part(
 
     def attempt() -> SentPart:
         request = {
-            "Key": bucket.key_of(key),
+            "Key": bucket.build_key(key),
             "UploadId": upload,
             "PartNumber": number,
             "Body": PartBody(view),
-            "ContentMD5": _base64(digest),
+            "ContentMD5": _encode_base64(digest),
         }
         response = bucket.attempt("upload_part", label, request)
         _check_md5(response, digest.hexdigest())
@@ -162,7 +162,7 @@ def complete_upload(
     """
     label = bucket.label(key)
     parts = [{"PartNumber": part.number, "ETag": f'"{part.etag}"'} for part in sent_parts]
-    request = {"Key": bucket.key_of(key), "UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    request = {"Key": bucket.build_key(key), "UploadId": upload, "MultipartUpload": {"Parts": parts}}
     completed_etag = lost_code = ""
     try:
         completed_etag = read_etag(
@@ -177,7 +177,7 @@ def complete_upload(
     head_response = bucket.head(key)
     expected_etag = compute_composite_etag([part.md5 for part in sent_parts])
     if lost_code:
-        if head_response is not None and _is_proven(
+        if head_response is not None and _has_succeeded(
             head_response, size=size, expected_digest=expected_etag, sha256=sha256
         ):
             return bucket.info(key, head_response)
@@ -191,8 +191,8 @@ def complete_upload(
     raise SpoiledUploadError(f"the finished object is wrong: {defect}")
 
 
-def _is_proven(response: Mapping[str, Any], *, size: int, expected_digest: str | None, sha256: str | None) -> bool:
-    """Return whether an unconfirmed completion succeeded, that is, the object is the sent one and not an older one."""
+def _has_succeeded(response: Mapping[str, Any], *, size: int, expected_digest: str | None, sha256: str | None) -> bool:
+    """Return whether an unconfirmed completion succeeded: whether the object is the sent one, not an older one."""
     stored_sha256 = response.get("Metadata", {}).get(DIGEST)
     is_same = read_etag(response) == expected_digest if sha256 is None else stored_sha256 == sha256
     return is_same and not _find_difference(response, size=size, expected_digest=expected_digest, sha256=sha256)
@@ -270,11 +270,11 @@ def _send_file_once(
         return complete_upload(bucket, key, upload, sent_parts, parts[-1].stop, sha256)
     except BaseException:
         # Abort on KeyboardInterrupt as well, because the parts would otherwise remain, and be billed, until a sweep.
-        bucket.abort_quietly(bucket.key_of(key), upload)
+        bucket.abort_quietly(bucket.build_key(key), upload)
         raise
 
 
-def _base64(digest: Any) -> str:
+def _encode_base64(digest: Any) -> str:
     return base64.b64encode(digest.digest()).decode()
 
 
@@ -327,10 +327,12 @@ class Composer:
         key: str,
         metadata: Mapping[str, str],
     ) -> ObjectInfo:
-        """Create an object from pieces of others; try at most twice."""
+        """Create an object from pieces of other objects, in at most two attempts."""
         lengths = [sum(piece.bytes for piece in pieces) for pieces in parts]
         # Drop the source's part size, because the result may have different parts.
-        metadata = {name: value for name, value in metadata.items() if name != PART_BYTES} | _cut_metadata(lengths)
+        metadata = {name: value for name, value in metadata.items() if name != PART_BYTES} | _build_part_metadata(
+            lengths
+        )
         defect = ""
         for _ in range(2):
             upload = self._bucket.create_upload(key, metadata)
@@ -341,11 +343,11 @@ class Composer:
                 return complete_upload(self._bucket, key, upload, sent_parts, sum(lengths), metadata.get(DIGEST))
             except SpoiledUploadError as error:
                 defect = str(error)
-                self._bucket.abort_quietly(self._bucket.key_of(key), upload)
+                self._bucket.abort_quietly(self._bucket.build_key(key), upload)
             except BaseException:
                 # Abort, because no later run resumes a composition, and its parts would remain, and be billed, until a
                 # sweep.
-                self._bucket.abort_quietly(self._bucket.key_of(key), upload)
+                self._bucket.abort_quietly(self._bucket.build_key(key), upload)
                 raise
         raise TransferError(
             f"{self._bucket.label(key)}: {defect}, twice in a row. The partial upload was discarded. Try again later"
@@ -401,7 +403,7 @@ class Composer:
         label = f"{self._bucket.label(key)}, part {number} from {self._bucket.label(source.key)}"
         is_whole = piece.bytes == source.bytes
         request: dict[str, Any] = {
-            "Key": self._bucket.key_of(key),
+            "Key": self._bucket.build_key(key),
             "UploadId": upload,
             "PartNumber": number,
             **self._copy_source(source),
@@ -428,7 +430,7 @@ class Composer:
 
     def _copy_whole(self, source: ObjectInfo, key: str) -> ObjectInfo:
         label = f"copy of {self._bucket.label(source.key)} to {key}"
-        request = {"Key": self._bucket.key_of(key), **self._copy_source(source)}
+        request = {"Key": self._bucket.build_key(key), **self._copy_source(source)}
         copy_info: ObjectInfo | None = None
         for _ in range(2):
             try:
@@ -452,7 +454,7 @@ class Composer:
 
     def _copy_source(self, source: ObjectInfo) -> dict[str, Any]:
         return {
-            "CopySource": {"Bucket": self._bucket.name, "Key": self._bucket.key_of(source.key)},
+            "CopySource": {"Bucket": self._bucket.name, "Key": self._bucket.build_key(source.key)},
             "CopySourceIfMatch": f'"{source.version}"',
         }
 
@@ -465,8 +467,8 @@ class Composer:
         return self._bucket.explain(error, label)
 
 
-def _cut_metadata(lengths: Sequence[int]) -> dict[str, str]:
-    """Return metadata with the part size, if all parts except the last are equal and the last is not longer."""
+def _build_part_metadata(lengths: Sequence[int]) -> dict[str, str]:
+    """Return metadata with the part size if all parts but the last are equal and the last is not longer; else {}."""
     equal = all(length == lengths[0] for length in lengths[:-1]) and lengths[-1] <= lengths[0]
     return {PART_BYTES: str(lengths[0])} if equal else {}
 

@@ -14,12 +14,13 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.chat.choices import ChatChoices
-from dataprep_assets.tokenization.chat.message_form import TOOL, USER, tool_call, tool_result
+from dataprep_assets.tokenization.chat.message_form import TOOL, USER, build_tool_call, build_tool_result
 from dataprep_assets.tokenization.chat.messages import Conversation
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedChunk, RenderedConversation
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
 _SHOWN = 60
+"""Maximum number of characters of a text in a message."""
 
 
 @dataclass(frozen=True)
@@ -31,38 +32,45 @@ class _Probe:
     tools: list[dict[str, Any]] | None = field(default=None)
 
 
-def _answer(text: str, reasoning: str | None = None, calls: list[Any] | None = None) -> dict[str, Any]:
+def _build_answer(text: str, reasoning: str | None = None, calls: list[Any] | None = None) -> dict[str, Any]:
     optional_fields = {"reasoning_content": reasoning, "tool_calls": calls}
     return {"role": "assistant", "content": text, **{name: value for name, value in optional_fields.items() if value}}
 
 
-def _probes(choices: ChatChoices) -> Iterator[_Probe]:
-    yield _Probe("an answer", [USER, _answer("Yes, one.")])
-    yield _Probe("an answer of several lines", [USER, _answer("Yes,\n\n\tone  line,\n and <two>.")])
-    yield _Probe("two answers", [USER, _answer("Yes, one."), USER, _answer("Yes, two.")])
-    yield _Probe("an answer with reasoning", [USER, _answer("Yes, one.", "Thought one.")])
+def _generate_probes(choices: ChatChoices) -> Iterator[_Probe]:
+    yield _Probe("an answer", [USER, _build_answer("Yes, one.")])
+    yield _Probe("an answer of several lines", [USER, _build_answer("Yes,\n\n\tone  line,\n and <two>.")])
+    yield _Probe("two answers", [USER, _build_answer("Yes, one."), USER, _build_answer("Yes, two.")])
+    yield _Probe("an answer with reasoning", [USER, _build_answer("Yes, one.", "Thought one.")])
     yield _Probe(
         "an answer without reasoning, after one that has it",
-        [USER, _answer("Yes, one.", "Thought one."), USER, _answer("Yes, two.")],
+        [USER, _build_answer("Yes, one.", "Thought one."), USER, _build_answer("Yes, two.")],
     )
-    calls = [tool_call("buoy")]
+    calls = [build_tool_call("buoy")]
     yield _Probe(
         "a call of a tool",
-        [USER, _answer("Yes, one.", calls=calls), tool_result("A result."), _answer("Yes, two.")],
+        [USER, _build_answer("Yes, one.", calls=calls), build_tool_result("A result."), _build_answer("Yes, two.")],
         [TOOL],
     )
     yield _Probe(
         "a call of a tool with reasoning",
-        [USER, _answer("Yes, one.", "Thought one.", calls=calls), tool_result("A result."), _answer("Yes, two.")],
+        [
+            USER,
+            _build_answer("Yes, one.", "Thought one.", calls=calls),
+            build_tool_result("A result."),
+            _build_answer("Yes, two."),
+        ],
         [TOOL],
     )
     if choices.unprompted_header:
-        yield _Probe("an answer after an answer", [USER, _answer("Yes, one."), _answer("Yes, two.")])
-        yield _Probe("an answer before a question", [_answer("Yes, one."), USER, _answer("Yes, two.")])
+        yield _Probe("an answer after an answer", [USER, _build_answer("Yes, one."), _build_answer("Yes, two.")])
+        yield _Probe("an answer before a question", [_build_answer("Yes, one."), USER, _build_answer("Yes, two.")])
         system = {"role": "system", "content": "A rule."}
-        yield _Probe("an answer after a system text", [system, _answer("Yes, one."), USER, _answer("Yes, two.")])
+        yield _Probe(
+            "an answer after a system text", [system, _build_answer("Yes, one."), USER, _build_answer("Yes, two.")]
+        )
         for role in ("system", "developer"):
-            thoughts = _answer("Yes, one.", "Thought one."), _answer("Yes, two.", "Thought two.")
+            thoughts = _build_answer("Yes, one.", "Thought one."), _build_answer("Yes, two.", "Thought two.")
             between = {"role": role, "content": "A rule."}
             yield _Probe(f"an answer with reasoning after a {role} text", [USER, thoughts[0], between, thoughts[1]])
 
@@ -74,7 +82,7 @@ class Readings:
     Attributes:
         openings: The different texts between the beginning of a trained answer and the answer's own text. Empty for a
             template that does not render answers verbatim, because its answers cannot be found by their text.
-        differences: Sentences on answers that the generation prompt and `{% generation %}` begin differently.
+        differences: Sentences about answers that begin differently by the generation prompt and by `{% generation %}`.
     """
 
     openings: tuple[str, ...]
@@ -99,13 +107,13 @@ def compare_readings(
     openings: set[str] = set()
     differences: list[str] = []
     is_verbatim = True
-    for probe in _probes(choices):
+    for probe in _generate_probes(choices):
         conversation = Conversation(probe.messages, probe.tools)
         rendered = renderer.render(conversation)
         if not isinstance(rendered, RenderedConversation):
             _refuse_ambiguous(probe, template)
             continue
-        for chunk in _trained_chunks(rendered):
+        for chunk in _list_trained_chunks(rendered):
             if (opening := _find_opening(chunk, probe)) is not None:
                 openings.add(opening)
             elif probe.tools is None:  # some templates omit the text of a message with calls
@@ -116,13 +124,13 @@ def compare_readings(
     return Readings(tuple(sorted(openings)) if is_verbatim else (), tuple(differences))
 
 
-def _trained_chunks(rendered: RenderedConversation) -> list[RenderedChunk]:
+def _list_trained_chunks(rendered: RenderedConversation) -> list[RenderedChunk]:
     return [chunk for chunks in rendered.sequences for chunk in chunks if chunk.trained]
 
 
 def _find_difference(probe: _Probe, marked: RenderedConversation, prompted: RenderedConversation) -> Iterator[str]:
-    """Yield a sentence on the first answer that the two readings begin differently."""
-    for by_mark, by_prompt in zip(_trained_chunks(marked), _trained_chunks(prompted), strict=False):
+    """Yield a sentence about the first answer that begins differently in the two readings."""
+    for by_mark, by_prompt in zip(_list_trained_chunks(marked), _list_trained_chunks(prompted), strict=False):
         if by_mark.text != by_prompt.text:
             yield (
                 f"for {probe.about}, `{{% generation %}}` puts {by_mark.text[:_SHOWN]!r} in the loss, but the model "
@@ -144,7 +152,7 @@ def _find_opening(chunk: RenderedChunk, probe: _Probe) -> str | None:
 
 
 def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
-    """Raise ConfigError if an answer in a refused conversation has text between the stripped prompt and its own."""
+    """Raise ConfigError if a refused conversation has text between the stripped prompt and an answer's own text."""
     for index, message in enumerate(probe.messages):
         if message["role"] != "assistant":
             continue
@@ -164,10 +172,10 @@ def _refuse_ambiguous(probe: _Probe, template: Renderer) -> None:
             own_start = min((tail.find(text) for text in _collect_texts(message) if text in tail), default=0)
             # text between the prompt and the answer may belong to either
             if stripped and rendering.startswith(stripped) and tail[:own_start].strip():
-                raise _ambiguity_error(probe, f"its prompt ends in {prompt[-24:]!r}", tail, tail[own_start:])
+                raise _build_ambiguity_error(probe, f"its prompt ends in {prompt[-24:]!r}", tail, tail[own_start:])
 
 
-def _ambiguity_error(probe: _Probe, reason: str, first_answer: str, second_answer: str) -> ConfigError:
+def _build_ambiguity_error(probe: _Probe, reason: str, first_answer: str, second_answer: str) -> ConfigError:
     return ConfigError(
         f"chat_template: for {probe.about}, {reason}. The loss could begin at {first_answer[:_SHOWN]!r} or "
         f"{second_answer[:_SHOWN]!r}. Correct the template. An answer must follow its complete generation prompt for "

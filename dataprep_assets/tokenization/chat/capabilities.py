@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dataprep_assets.tokenization.chat.lost_text import LOST
-from dataprep_assets.tokenization.chat.message_form import TOOL, USER, tool_call, tool_result
+from dataprep_assets.tokenization.chat.message_form import TOOL, USER, build_tool_call, build_tool_result
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer
 
@@ -26,7 +26,7 @@ class Capabilities:
 
     @classmethod
     def from_table(cls, table: Mapping[str, str]) -> "Capabilities":
-        """Return the capabilities in the table of a receipt."""
+        """Return the capabilities that a receipt records."""
         return cls(tuple(table.items()))
 
     @property
@@ -43,27 +43,27 @@ class Capabilities:
         return dict(self.outcomes)
 
 
-def _answer(text: str, **arguments: Any) -> dict[str, Any]:
+def _build_answer(text: str, **arguments: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **arguments}
 
 
-def _probes() -> Iterator[tuple[str, list[dict[str, Any]], bool]]:
+def _generate_probes() -> Iterator[tuple[str, list[dict[str, Any]], bool]]:
     """Yield each feature, an invented conversation that uses it, and whether a tool is declared."""
-    answer, second_answer = _answer("Qanswerq"), _answer("Qsecondq")
+    answer, second_answer = _build_answer("Qanswerq"), _build_answer("Qsecondq")
     rule = {"content": "Qruleq"}
-    call, result = tool_call("Qbuoyq"), tool_result("Qresultq")
+    call, result = build_tool_call("Qbuoyq"), build_tool_result("Qresultq")
     yield "system", [{"role": "system", **rule}, USER, answer], False
     yield "late_system", [USER, answer, {"role": "system", **rule}, USER, second_answer], False
     yield "developer", [{"role": "developer", **rule}, USER, answer], False
-    yield "reasoning", [USER, _answer("Qanswerq", reasoning_content="Qthoughtq")], False
-    yield "inline_reasoning", [USER, _answer("<think>\nQthoughtq\n</think>\n\nQanswerq")], False
+    yield "reasoning", [USER, _build_answer("Qanswerq", reasoning_content="Qthoughtq")], False
+    yield "inline_reasoning", [USER, _build_answer("<think>\nQthoughtq\n</think>\n\nQanswerq")], False
     yield "tools", [USER, answer], True
-    yield "calls", [USER, _answer("", tool_calls=[call])], True
-    yield "results", [USER, _answer("", tool_calls=[call]), result, answer], True
-    calls = [call, tool_call("Qsecondq", "abcdefgh2")]
-    results = [result, tool_result("Qotherq", "abcdefgh2")]
-    yield "parallel_calls", [USER, _answer("", tool_calls=calls), *results, answer], True
-    yield "call_text", [USER, _answer("Qbeforeq", tool_calls=[call]), result, answer], True
+    yield "calls", [USER, _build_answer("", tool_calls=[call])], True
+    yield "results", [USER, _build_answer("", tool_calls=[call]), result, answer], True
+    calls = [call, build_tool_call("Qsecondq", "abcdefgh2")]
+    results = [result, build_tool_result("Qotherq", "abcdefgh2")]
+    yield "parallel_calls", [USER, _build_answer("", tool_calls=calls), *results, answer], True
+    yield "call_text", [USER, _build_answer("Qbeforeq", tool_calls=[call]), result, answer], True
     yield "two_answers", [USER, answer, second_answer], False
     yield "two_questions", [USER, {"role": "user", "content": "Qmoreq"}, answer], False
 
@@ -71,7 +71,7 @@ def _probes() -> Iterator[tuple[str, list[dict[str, Any]], bool]]:
 def find_capabilities(renderer: ConversationRenderer) -> Capabilities:
     """Return the features that the template of a renderer writes."""
     outcomes = []
-    for feature, messages, has_tool in _probes():
+    for feature, messages, has_tool in _generate_probes():
         rendered = renderer.render(Conversation(messages, [TOOL] if has_tool else None))
         if not isinstance(rendered, Refusal) or (feature != "tools" and rendered.reason == f"{LOST}: tools"):
             outcomes.append((feature, WRITTEN))

@@ -17,21 +17,21 @@ class ChatChoices:
     """A set of choices.
 
     Attributes:
-        row_form: Rows in `any` known form, in which other keys are used or refused if they change the row's meaning; or
-            only rows with `messages`, in which other keys and Parquet's nulls are left unchanged.
+        row_form: Accepted rows. `any`: rows in any known form, whose other keys are used or refused if they change the
+            row's meaning. `messages`: only rows with `messages`, whose other keys and nulls are left unchanged.
         turn_end_newline: Whether the template's text after an answer's stop token, such as a newline, is trained.
         unprompted_header: Whether the header of an answer without a prompt is trained. Such an answer is the first
             message, or follows another answer or a system text.
         answers: Trained answers of a sequence: `every` answer, or only answers of the `last_turn`.
         roles: Allowed roles of messages; `any` allows all roles that the template accepts.
-        content: Only `text`; or also text parts, which `join_parts` joins with newlines; or passed `as_given` to the
-            template.
+        content: Accepted content. `text`: only text. `join_parts`: also text parts, which are joined with newlines.
+            `as_given`: any content, which is passed unchanged to the template.
         empty_answers: Whether a row with an empty answer is refused or trained.
-        tools: `parse` accepts a list or its JSON text, and treats an empty list as none. `as_given` passes a list to
-            the template, and refuses text.
+        tools: `parse` accepts a list or its JSON text, and treats an empty list as no tools. `as_given` passes a list
+            to the template, and refuses text.
         undeclared_calls: Whether a row that calls undeclared tools is refused or kept.
-        call_text: Whether a text may contain `<tool_call>` if tools are `declared`, or only after the `heading`.
-        call_form: `any` form of a call, or `openai`: `function` with `name` and `arguments`.
+        call_text: When a text may contain `<tool_call>`: if tools are `declared`, or only after the `heading`.
+        call_form: Accepted form of a call: `any`, or `openai`, which is `function` with `name` and `arguments`.
         special_literals: Whether special tokens in a message are `text` or `special`.
         inline_reasoning: Whether an answer with `<think>` in its text is trained or refused.
         blank_reasoning: Whether blank reasoning counts as `none`, or as `reasoning`, which splits a row into turns.

@@ -1,8 +1,9 @@
 """Finds the texts of a conversation that a template drops.
 
-Every content, reasoning, tool and argument of a row must occur in the rendered text; those of a trained answer, in its
-trained part. A template may strip them, escape them as JSON, or put other characters between their words. The reasoning
-of earlier turns is exempt, because templates drop it by design. It is trained in the sequence of its own turn.
+Every content, reasoning, tool and argument of a row must occur in the rendered text. The texts of a trained answer must
+occur in its trained part. A template may strip texts, escape them as JSON, or put other characters between their words.
+The reasoning of earlier turns is exempt, because templates drop it by design. It is trained in the sequence of its own
+turn.
 
 Entry points: `find_losses`, `find_own_texts`, `occurs_in`, `find_strings`.
 """
@@ -33,7 +34,7 @@ _WORDS = re.compile(r"[^\W_]+")
 
 
 class OwnText(NamedTuple):
-    """A text of a message, and the feature that is lost with it."""
+    """A text of a message, and the feature that is lost if a template drops the text."""
 
     feature: str
     text: str
@@ -42,7 +43,7 @@ class OwnText(NamedTuple):
 def find_losses(
     text: str, answers: dict[int, str], messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
 ) -> tuple[list[tuple[str, int | None]], set[int]]:
-    """Return the lost features with the index of their message, and the indexes of answers without any present text.
+    """Return the lost features, each with the index of its message, and the indexes of answers that lost all text.
 
     Args:
         text: The rendering of `messages`.
@@ -57,7 +58,7 @@ def find_losses(
     for index, message in enumerate(messages):
         part, is_present = answers.get(index), False
         # search verbatim first, because most texts are written verbatim and the other searches take far longer
-        if (end := _end_of_verbatim(message, text, part, position)) is not None:
+        if (end := _find_verbatim_end(message, text, part, position)) is not None:
             position = position if part else end
             continue
         for own_text in find_own_texts(message, index):
@@ -75,8 +76,8 @@ def find_losses(
     return losses, empty_answers
 
 
-def _end_of_verbatim(message: dict[str, Any], text: str, part: str | None, position: int) -> int | None:
-    """Return where the content of a message ends in the text; None if a text of the message is not found verbatim."""
+def _find_verbatim_end(message: dict[str, Any], text: str, part: str | None, position: int) -> int | None:
+    """Return the end of a message's content in the text; None if a text of the message is not found verbatim."""
     content = message.get("content")
     if not content or (message["role"] == "assistant" and message.get("tool_calls")):
         return None

@@ -7,8 +7,8 @@ literal is therefore encoded by the reference, with the token flagged.
 
 The text is also split where an answer begins. A model reads its prompt as separate tokens before it answers, so no
 token may span that position. Nemotron (`core/chat_sft_shard_core.py`) also encodes its chunks separately. If there is a
-special token or a pre-tokenizer's boundary at the split, as in the bundled template, the ids equal those of the whole
-text.
+special token or a pre-tokenizer's boundary at the split, as in the bundled template, the ids are the same as for the
+whole text.
 
 The mask is aligned to labels (docs/formats/packed-sft.md#loss-mask): position `i` is 1 when token `i + 1` of its
 sequence is trained, and the last position of a sequence is 0.
@@ -61,7 +61,7 @@ def align_with_labels(is_trained: NDArray[np.bool_], offsets: NDArray[np.int64])
 
 
 class ChatEncoder:
-    """Encoder of rendered conversations. The encoder must read special tokens as text.
+    """Encoder of rendered conversations. Its `encoder` must read special tokens as text.
 
     `structure` are the tokens that the template writes although they are not flagged special. The renderer must have
     them in the same order, after the special tokens.
@@ -87,7 +87,7 @@ class ChatEncoder:
         is_literal: list[bool] = []  # for each text: whether the encoder would match a literal in it
         ids: list[int] = []  # for each part: the id of a special token, or -1 for text
         trained_parts: list[bool] = []
-        ends: list[int] = [0]  # where each sequence ends, in parts
+        ends: list[int] = [0]  # for each sequence: its end, as a number of parts
         for rendered in conversations:
             for chunks in rendered.sequences:
                 for chunk in chunks:
@@ -127,19 +127,22 @@ class ChatEncoder:
                 rows |= dict(zip(indices, np.split(ids, bounds[1:-1].astype(np.int64)), strict=True))
         return flatten_ids([rows[index] for index in range(len(texts))])
 
-    def parts(self, text: str) -> Iterator[tuple[int, str]]:
+    def split_parts(self, text: str) -> Iterator[tuple[int, str]]:
         """Yield the parts of a chunk's text: each special token with its id, and the text between them with -1."""
         for part in filter(None, self._special.split(text)):
             yield self._ids.get(part, -1), part
 
     def has_literals(self, text: str) -> bool:
-        """Return whether the encoder would match a literal in a text, which only the flagged definition keeps text."""
+        """Return whether a text contains a structure token, which the encoder would match unless it is flagged."""
         return any(literal in text for literal in self._structure)
 
-    def definition(self, *, is_flagged: bool) -> str:
-        """Return the `tokenizer.json` that encodes text between special tokens; flagged for a text with literals."""
+    def choose_definition(self, *, is_flagged: bool) -> str:
+        """Return the `tokenizer.json` that encodes the text between special tokens.
+
+        With `is_flagged`, structure tokens are flagged special, so that literals in a text stay text.
+        """
         bundle = replace(self.bundle, structure=self._structure) if is_flagged else self.bundle
-        return bundle.engine_json("text")
+        return bundle.build_engine_json("text")
 
     def restore(self, text: str, mark: str) -> str:
         """Replace the placeholders in a text with the literals."""

@@ -24,12 +24,12 @@ TOOL = {
 USER = {"role": "user", "content": "A question."}
 
 
-def tool_call(word: str, id: str = "abcdefgh1") -> dict[str, Any]:
+def build_tool_call(word: str, id: str = "abcdefgh1") -> dict[str, Any]:
     """Return a call of `TOOL`. The id has nine characters, because Mistral's templates refuse others."""
     return {"id": id, "type": "function", "function": {"name": "look_up_word", "arguments": {"word": word}}}
 
 
-def tool_result(text: str, id: str = "abcdefgh1") -> dict[str, Any]:
+def build_tool_result(text: str, id: str = "abcdefgh1") -> dict[str, Any]:
     """Return a result of `TOOL`."""
     return {"role": "tool", "content": text, "tool_call_id": id, "name": "look_up_word"}
 
@@ -82,7 +82,7 @@ def _convert_arguments_to_text(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_form(renderer: Renderer) -> MessageForm:
-    """Return the form in which a template reads messages. Points that the template does not reveal have the default."""
+    """Return the form in which a template reads messages. Attributes that cannot be determined keep their defaults."""
     form = MessageForm()
     plain = [{**USER, "content": "Qquestionq"}, {"role": "assistant", "content": "Qquestionq"}]
     if not _writes(renderer, form, plain, "Qquestionq", 2) and _writes(
@@ -92,15 +92,15 @@ def find_form(renderer: Renderer) -> MessageForm:
     for key in REASONING_KEYS:
         candidate = replace(form, reasoning=key)
         thought = {"role": "assistant", "content": "An answer.", "reasoning_content": "Qthoughtq"}
-        acting = {**thought, "content": "", "tool_calls": [tool_call("buoy")]}
+        acting = {**thought, "content": "", "tool_calls": [build_tool_call("buoy")]}
         if _writes(renderer, candidate, [USER, thought], "Qthoughtq") or _writes(
             renderer, candidate, [USER, acting], "Qthoughtq"
         ):
             form = candidate
             break
     else:
-        form = _inline_form(renderer, form)
-    call = {"role": "assistant", "content": "", "tool_calls": [tool_call("Qbuoyq")]}
+        form = _find_inline_form(renderer, form)
+    call = {"role": "assistant", "content": "", "tool_calls": [build_tool_call("Qbuoyq")]}
     for null_content, text_arguments in product((False, True), repeat=2):
         candidate = replace(form, text_arguments=text_arguments, null_content=null_content)
         if _writes(renderer, candidate, [USER, call], "Qbuoyq"):
@@ -108,8 +108,8 @@ def find_form(renderer: Renderer) -> MessageForm:
     return form
 
 
-def _inline_form(renderer: Renderer, form: MessageForm) -> MessageForm:
-    """Return the form with inline reasoning if the prompt opens a thought and the template keeps one in the content.
+def _find_inline_form(renderer: Renderer, form: MessageForm) -> MessageForm:
+    """Return the form with inline reasoning if the prompt opens a thought and the template keeps thoughts in content.
 
     Otherwise, return `form`.
     """

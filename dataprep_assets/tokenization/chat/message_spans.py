@@ -1,12 +1,13 @@
 """Finds the message of each token of a rendered conversation.
 
 A conversation is rendered again with pairs of noncharacters, called anchors, at both ends of each of its texts. The
-result is used only if it equals the rendering without anchors once they are removed, in every chunk. Then a text is
-between its anchors, however often the template writes it. If a template strips a text, its anchors are inside the white
-space around it. If a template examines how a text begins or ends, one anchor is in the middle of the text.
+result is used only if every chunk without its anchors equals the normal rendering. A text is then between its anchors,
+even if the template writes it several times. If a template strips a text, its anchors are inside the white space around
+it. If a template examines how a text begins or ends, one anchor is in the middle of the text.
 
-The texts of a message are its content, its reasoning, and the names and arguments of its calls. A call reaches from its
-first text to its last, with the template's syntax between them. All other text is the template's: headers, tools, tags.
+The texts of a message are its content, its reasoning, and the names and arguments of its calls. A call extends from its
+first to its last text, including the template's syntax between them. All other text belongs to the template: headers,
+tools, tags.
 
 Entry point: `MessageLocator`.
 """
@@ -42,7 +43,7 @@ class UnlocatedError(Exception):
 
     Attributes:
         message: The index of the message; None if no message can be found.
-        reason: Why, as a sentence without its subject.
+        reason: The reason, as a sentence without its subject.
     """
 
     def __init__(self, message: int | None, reason: str) -> None:
@@ -59,10 +60,10 @@ class LocatedSequence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A piece of a message's text: its path in the messages, its span in the value there, and the spans of its anchors.
+    """A piece of a message's text: the path of its value in the messages, and its spans in the value.
 
-    `group` is equal for pieces whose connecting text is the message's. `outer` and `core` are spans in the value, with
-    and without the white space at the ends. `tail` are the values after it that are not texts, such as numbers.
+    `outer` and `core` are its spans with and without the white space at the ends. Pieces have the same `group` if the
+    text between them belongs to the message. `tail` has the values after the piece that are not texts, such as numbers.
     """
 
     message: int
@@ -88,7 +89,7 @@ class _Placement:
 
 
 class _Span(NamedTuple):
-    """The characters `[start, stop)` of a rendered sequence, which a text wrote: the span `part` of its value."""
+    """The characters `[start, stop)` of a rendered sequence that come from the span `part` of a text's value."""
 
     start: int
     stop: int
@@ -126,7 +127,7 @@ class MessageLocator:
     def _find_placement(
         self, conversation: Conversation, rendered: RenderedConversation, texts: Sequence[_Text]
     ) -> _Placement:
-        """Return the widest placement with which the rendering is unchanged."""
+        """Return the widest placement that leaves the rendering unchanged."""
 
         def is_unchanged(placement: _Placement) -> bool:
             anchored = self._render(conversation, texts, placement)
@@ -151,7 +152,7 @@ class MessageLocator:
 
     @staticmethod
     def _find_cores(texts: Sequence[_Text], is_unchanged: Callable[[_Placement], bool]) -> _Placement:
-        """Return a placement without white space, with texts that are tried one by one."""
+        """Return a placement that excludes white space at the ends of texts, found by trying the texts one by one."""
         placement = _Placement(((),) * len(texts))
         for number, text in enumerate(texts):
             middle = (text.core[0] + text.core[1]) // 2
@@ -175,7 +176,7 @@ class MessageLocator:
         """Return the ids of the chunks of a sequence, with the owner of each, given the owners of their characters."""
         ids, token_owners, position = list[int](), list[int](), 0
         for chunk in chunks:
-            for id_, part in self._encoder.parts(chunk):
+            for id_, part in self._encoder.split_parts(chunk):
                 part_owners = owners[position : position + len(part)]
                 position += len(part)
                 if id_ >= 0:
@@ -207,11 +208,11 @@ class MessageLocator:
         return "".join(pieces), np.concatenate(piece_owners)
 
     def _load_reference(self, is_flagged: bool) -> Reference:
-        return _load_span_reference(self._encoder.definition(is_flagged=is_flagged))
+        return _load_span_reference(self._encoder.choose_definition(is_flagged=is_flagged))
 
 
 def _widen_placement(placement: _Placement, texts: Sequence[_Text], numbers: Sequence[int], side: int) -> _Placement:
-    """Return a placement with the white space at one side of some texts."""
+    """Return a placement that includes the white space at one side of some texts."""
     for number in numbers:
         positions = list(placement.positions[number])
         positions[side] = texts[number].outer[side]
@@ -221,7 +222,7 @@ def _widen_placement(placement: _Placement, texts: Sequence[_Text], numbers: Seq
 
 @lru_cache(maxsize=2)
 def _load_span_reference(definition: str) -> Reference:
-    """Return a tokenizer whose spans include white space, which some post-processors leave out."""
+    """Return a tokenizer without a post-processor, because some post-processors exclude white space from spans."""
     return load_reference(json.dumps(json.loads(definition) | {"post_processor": None}), special_as_text=True)
 
 
@@ -362,16 +363,16 @@ def _find_owners(anchored: str, texts: Sequence[_Text], placement: _Placement) -
         raise UnlocatedError(texts[min(open_texts)].message, "the template writes only a part of it")
     owners = np.full(len(plain), TEMPLATE, np.int64)
     for span, limit in zip(spans, [*(span.start for span in spans[1:]), len(plain)], strict=True):
-        end = _end_of_tail(plain, span, limit)
-        owners[_start_with_tags(plain, span) : _end_with_tags(plain, span, end)] = span.text.message
+        end = _find_tail_end(plain, span, limit)
+        owners[_find_start_with_tags(plain, span) : _find_end_with_tags(plain, span, end)] = span.text.message
     for span, next_span in pairwise(spans):
         if span.text.group == next_span.text.group and _is_connected(plain, span, next_span):
             owners[span.stop : next_span.start] = span.text.message
     return owners
 
 
-def _end_of_tail(plain: str, span: _Span, limit: int) -> int:
-    """Return where the last value of a span's tail ends before `limit`; a template may write it as JSON or Python."""
+def _find_tail_end(plain: str, span: _Span, limit: int) -> int:
+    """Return the end of a span's tail before `limit`. A template may write the values of the tail as JSON or Python."""
     end = span.stop
     for value in span.text.tail:
         forms = dict.fromkeys((value, str(json.loads(value))))
@@ -380,15 +381,15 @@ def _end_of_tail(plain: str, span: _Span, limit: int) -> int:
     return end
 
 
-def _start_with_tags(plain: str, span: _Span) -> int:
-    """Return where a text starts with the tags of thoughts before it, if the rendering has them as the value does."""
+def _find_start_with_tags(plain: str, span: _Span) -> int:
+    """Return the start of a text, including the tags of thoughts before it if the rendering has the value's tags."""
     head = span.text.value[: span.part[0]].lstrip()
     is_own = _TAGS.fullmatch(head) and plain.endswith(head, 0, span.start)
     return span.start - len(head) if is_own else span.start
 
 
-def _end_with_tags(plain: str, span: _Span, end: int) -> int:
-    """Return where a text ends with the tags of thoughts after it, if the rendering has them as the value does."""
+def _find_end_with_tags(plain: str, span: _Span, end: int) -> int:
+    """Return the end of a text, including the tags of thoughts after it if the rendering has the value's tags."""
     tail = span.text.value[span.part[1] :].rstrip()
     return span.stop + len(tail) if _TAGS.fullmatch(tail) and plain.startswith(tail, span.stop) else end
 
@@ -402,7 +403,7 @@ def _is_connected(plain: str, span: _Span, next_span: _Span) -> bool:
 
 
 def _choose_owner(owners: NDArray[np.int64]) -> int:
-    """Return the message with the most characters of a token, the first one if several have equally many."""
+    """Return the message that contributes the most characters to a token; if several do, the first of them."""
     values, first_positions, counts = np.unique(owners[owners != TEMPLATE], return_index=True, return_counts=True)
     if not len(values):
         return TEMPLATE

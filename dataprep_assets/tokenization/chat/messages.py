@@ -61,7 +61,7 @@ DIFFERENT_PROMPTS, SEVERAL_SEQUENCES = "different_prompts", "several_sequences"
 OTHER_FORM = "other_form"
 """Reason for refusing a row whose form differs from the first form in its file."""
 FILTERED = ("not_used_in", NOT_TRAINED, REJECTED)
-"""Reasons that the declaration chooses. They are not defects of a row, so the policy for bad records ignores them."""
+"""Reasons that depend on the declaration. They are no defects of a row, so the policy for bad records ignores them."""
 ADVICE = {
     NO_FORM: "a row needs a list of `messages`, ShareGPT's `conversations`, Alpaca's `instruction` and `output`, or "
     "`prompt` and `completion`; `messages_field` names a different list",
@@ -130,7 +130,7 @@ NO_MESSAGES = Refusal(NO_FORM)
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Checked messages, with tool-call arguments as objects and without null fields, and the tools or None.
+    """Checked messages, with tool-call arguments as objects and without null fields, and the declared tools, if any.
 
     `form` is the form of the source row. `kwargs` are the template variables of the row.
     """
@@ -179,7 +179,7 @@ def read_conversation(
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A prompt with two answers, or with one if the row labels it: the checked conversation of each side.
+    """A prompt with two answers or with one labeled answer, as one checked conversation per answer.
 
     `prompt` is the number of messages of the prompt, with which both conversations begin.
     """
@@ -207,7 +207,7 @@ class Preference:
 def read_preference(
     row: Mapping[str, Any], fields: ConversationFields, choices: ChatChoices = OURS
 ) -> Preference | Refusal:
-    """Return the preference of a row, or why it has none. Takes the arguments of `read_conversation`."""
+    """Return the preference of a row, or its refusal. The arguments are the same as for `read_conversation`."""
     if fields.used_in_filter and not _find_used_fields(value_at(row, fields.used_in)) & set(fields.used_in_filter):
         return Refusal("not_used_in")
     unpacked = unpack_preference(row, fields)
@@ -231,7 +231,7 @@ def read_preference(
 
 
 def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoices) -> Conversation | Refusal:
-    """Return the conversation of unpacked messages and tools of a row, or why they are none."""
+    """Return the conversation of a row's unpacked messages and tools, or its refusal."""
     tools = _read_tools(unpacked.tools, choices)
     if isinstance(tools, Refusal):
         return tools
@@ -243,7 +243,7 @@ def _check_row(row: Mapping[str, Any], unpacked: UnpackedRow, choices: ChatChoic
         if isinstance(checked_message, str):
             return Refusal(checked_message, index)
         messages.append(checked_message)
-    if (refusal := _needs_tools(messages, bool(tools), choices)) is not None:
+    if (refusal := _refuse_undeclared_calls(messages, bool(tools), choices)) is not None:
         return refusal
     # Nemotron ignores a row's variables
     kwargs = read_kwargs(row.get(ALL_KWARGS)) if choices.row_form == "any" else {}
@@ -276,14 +276,14 @@ def _read_tools(value: Any, choices: ChatChoices) -> list[dict[str, Any]] | Refu
 
 def _check_message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str, Any] | str:
     """Return a checked copy of a message, or the reason for refusing it."""
-    copy = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields
+    copy = {key: value for key, value in message.items() if value is not None}  # Parquet fills absent fields with null
     role = copy.get("role")
     if choices.row_form == "any":
         if (reason := find_unsupported_field(copy)) is not None:
             return reason
         if role == "function" and "function" not in choices.roles:
             copy["role"] = role = "tool"  # OpenAI's earlier name
-        if "function_call" in copy and not _take_function_call(copy):
+        if "function_call" in copy and not _convert_function_call(copy):
             return "bad_tool_call"
     if not isinstance(role, str) or (choices.roles != "any" and role not in choices.roles):
         return "unknown_role"
@@ -292,26 +292,26 @@ def _check_message(message: Mapping[str, Any], choices: ChatChoices) -> dict[str
         if not isinstance(content, str):
             return "not_text" if _has_media(content) else "content_not_a_string"
         copy["content"] = content
-        if not _REASONING.isdisjoint(copy) and (reason := _name_reasoning(copy)):
+        if not _REASONING.isdisjoint(copy) and (reason := _rename_reasoning(copy)):
             return reason
     if isinstance(calls := copy.get("tool_calls"), str) and choices.row_form == "any":
         copy["tool_calls"] = calls = _parse_calls(calls)
     if calls and (role == "assistant" or choices.call_form == "any"):
-        normalized = _tool_calls(calls, choices) if role == "assistant" else None
+        normalized = _normalize_calls(calls, choices) if role == "assistant" else None
         if normalized is None:
             return "bad_tool_call"
         del copy["tool_calls"]
         copy["tool_calls"] = normalized  # always as the last key, because a template may write keys in order
     elif choices.call_form == "any":
         copy.pop("tool_calls", None)
-    if _is_unclear(copy):
+    if _has_unclear_mark(copy):
         return "unclear_weight"
     if choices.empty_answers == "refuse" and role == "assistant" and _is_empty(copy):
         return "empty_assistant"
     return copy
 
 
-def _take_function_call(message: dict[str, Any]) -> bool:
+def _convert_function_call(message: dict[str, Any]) -> bool:
     """Convert OpenAI's earlier `function_call` of a message to `tool_calls`; return whether that is possible."""
     call = message.pop("function_call")
     if not isinstance(call, Mapping) or message.get("tool_calls"):
@@ -321,14 +321,14 @@ def _take_function_call(message: dict[str, Any]) -> bool:
 
 
 def _parse_calls(text: str) -> Any:
-    """Parse calls that a text column has as JSON. Text that is not JSON is returned unchanged."""
+    """Parse calls that are stored as JSON text; return other text unchanged."""
     try:
         return parse_json(text) if text.strip() else None
     except ValueError:
         return text
 
 
-def _name_reasoning(message: dict[str, Any]) -> str | None:
+def _rename_reasoning(message: dict[str, Any]) -> str | None:
     """Move the reasoning of a message to the first of `REASONING_KEYS`, or return the reason for refusing it."""
     texts = [message.pop(key) for key in REASONING_KEYS if key in message]
     if not all(isinstance(text, str) for text in texts):
@@ -340,10 +340,10 @@ def _name_reasoning(message: dict[str, Any]) -> str | None:
     return None
 
 
-def _is_unclear(message: Mapping[str, Any]) -> bool:
-    """Return whether a message's training mark is impossible or unknown."""
+def _has_unclear_mark(message: Mapping[str, Any]) -> bool:
+    """Return whether a message's training mark is invalid or unknown."""
     weight, train = message.get("weight", 1), message.get("train")
-    # compare exact types, because True is an int but no weight, and 1 is no value of `train`
+    # compare exact types, because True is an int but not a weight, and 1 is not a value of `train`
     if type(weight) not in (int, float) or weight not in (0, 1) or (train is not None and type(train) is not bool):
         return True
     is_misplaced = train is True and (message["role"] != "assistant" or weight == 0)
@@ -371,17 +371,17 @@ def _has_media(content: Any) -> bool:
     return any(isinstance(kind, str) and kind in _NOT_TEXT for kind in kinds)
 
 
-def _tool_calls(calls: Any, choices: ChatChoices) -> list[dict[str, Any]] | None:
+def _normalize_calls(calls: Any, choices: ChatChoices) -> list[dict[str, Any]] | None:
     """Return tool calls with their arguments as objects; None if any tool call is invalid."""
     if not isinstance(calls, list):
         return None
-    normalize = _call if choices.call_form == "any" else _openai_call
+    normalize = _normalize_call if choices.call_form == "any" else _normalize_openai_call
     normalized = [normalize(call) for call in calls]
     valid_calls = [call for call in normalized if call is not None]
     return valid_calls if len(valid_calls) == len(calls) else None
 
 
-def _call(call: Any) -> dict[str, Any] | None:
+def _normalize_call(call: Any) -> dict[str, Any] | None:
     inner = call.get("function", call) if isinstance(call, dict) else None
     if not isinstance(inner, dict) or not isinstance(inner.get("name"), str) or not inner["name"]:
         return None
@@ -399,7 +399,7 @@ def _call(call: Any) -> dict[str, Any] | None:
     return {**call, "function": inner} if "function" in call else inner
 
 
-def _openai_call(call: Any) -> dict[str, Any] | None:
+def _normalize_openai_call(call: Any) -> dict[str, Any] | None:
     """Return a call by Nemotron's rules: arguments are required, and must be JSON if they are text.
 
     Nothing else is checked.
@@ -416,8 +416,10 @@ def _openai_call(call: Any) -> dict[str, Any] | None:
     return {**call, "function": {**inner, "arguments": arguments}}
 
 
-def _needs_tools(messages: list[dict[str, Any]], has_declared: bool, choices: ChatChoices) -> Refusal | None:
-    """Return the refusal of a row that calls undeclared tools; a text with the heading `# Tools` declares them."""
+def _refuse_undeclared_calls(
+    messages: list[dict[str, Any]], has_declared: bool, choices: ChatChoices
+) -> Refusal | None:
+    """Return the refusal of a row that calls undeclared tools; None otherwise. The heading `# Tools` declares tools."""
     if has_declared and choices.call_text == "declared":
         return None
     refuses_calls = not has_declared and choices.undeclared_calls == "refuse"

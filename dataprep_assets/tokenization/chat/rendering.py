@@ -8,10 +8,11 @@ of the generation prompt to its stop token, inclusive. The text after that is tr
 
 A conversation with reasoning becomes one sequence per user turn, because templates drop the reasoning of earlier turns.
 In each sequence, only the answers after the last user message are trained. Other conversations become one sequence. If
-a template writes earlier answers differently once others follow, each turn or each answer becomes a sequence. An answer
-that does not follow its generation prompt in the whole is written after that prompt, and ends its sequence.
+a template writes earlier answers differently once others follow, each turn or each answer becomes a sequence. If an
+answer does not follow its generation prompt in the whole rendering, it is written after that prompt and ends its
+sequence.
 
-A row is refused unless each sequence has every text of its messages (`lost_text.py`).
+A row is refused unless each sequence contains every text of its messages (`lost_text.py`).
 
 Literal tokens of the template in messages stay text. They are replaced by placeholders before rendering, so that every
 such token in the rendering is the template's own. Encoding restores them. The tags of thoughts, calls and results are
@@ -36,7 +37,7 @@ from dataprep_assets.tokenization.chat.messages import (
     has_visible_reasoning,
     is_trained,
 )
-from dataprep_assets.tokenization.chat.row_kwargs import unread_texts
+from dataprep_assets.tokenization.chat.row_kwargs import find_unread_variables
 from dataprep_assets.tokenization.chat.stops import Stops
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
@@ -65,7 +66,7 @@ _OPEN_THOUGHT, _THOUGHT_END = "<think>", "\n</think>\n\n"
 _LOST_TOOLS, _LOST_KWARGS = f"{LOST}: tools", f"{LOST}: template_kwargs"
 AFTER_LAST = "after_last_answer"
 """Reason for leaving out messages that no answer follows."""
-_MAX_WORDS = 200
+_MAX_MESSAGE_CHARACTERS = 200
 """Maximum number of characters of a template's error message in a refusal."""
 
 
@@ -80,9 +81,9 @@ class RenderedChunk(NamedTuple):
 class RenderedConversation:
     """A rendered conversation, as the chunks of each of its sequences.
 
-    `mark` is the character around placeholders, or None if there are none: `mark + str(i) + mark` stands for token
-    `i` of the renderer. `cuts` are the reasons for leaving out parts of the conversation, `messages` is the number of
-    used messages.
+    `mark` is the character around placeholders: `mark + str(i) + mark` represents token `i` of the renderer. It is None
+    if there are no placeholders. `cuts` are the reasons for leaving out parts of the conversation, and `messages` is
+    the number of used messages.
     """
 
     sequences: tuple[tuple[RenderedChunk, ...], ...]
@@ -141,7 +142,7 @@ class ConversationRenderer:
         """
         mark = None
         try:
-            mark, conversation = self._begin(conversation)
+            mark, conversation = self._prepare(conversation)
             rendered = self._render_up_to(len(conversation.messages), conversation, mark)
             is_refused = _LOST_TOOLS in rendered.cuts and "tools" not in self._choices.allow_loss
             return Refusal(_LOST_TOOLS, part=rendered) if is_refused else rendered
@@ -151,13 +152,14 @@ class ConversationRenderer:
             return self._locate_refusal(conversation, mark, error.refusal)
 
     def render_answers(self, conversation: Conversation, prompt_length: int) -> RenderedConversation | Refusal:
-        """Return the sequence in which only answers after the prompt are trained, or why there is none.
+        """Return the sequence that trains only the answers after the prompt, or the refusal of the conversation.
 
-        The prompt has `prompt_length` messages. An answer follows it, and the last message is one. The first chunk is
-        the prompt with its generation prompt. Unlike `render`, it gives one sequence and all messages, or a refusal.
+        The prompt has `prompt_length` messages. The next message and the last message are answers. The first chunk is
+        the prompt with its generation prompt. Unlike `render`, this method never returns several sequences or only a
+        part of the messages.
         """
         try:
-            mark, conversation = self._begin(conversation)
+            mark, conversation = self._prepare(conversation)
             sequences = self._render_turn(conversation, prompt_length, len(conversation.messages), mark)
             if self._cuts.keys() - {f"{LOST}: {feature}" for feature in self._choices.allow_loss}:
                 return Refusal(next(iter(self._cuts)))
@@ -165,8 +167,8 @@ class ConversationRenderer:
         except _ChatRefusedError as error:
             return error.refusal
 
-    def _begin(self, conversation: Conversation) -> tuple[str | None, Conversation]:
-        """Begin to render a conversation; return the mark of its placeholders, and its messages with them.
+    def _prepare(self, conversation: Conversation) -> tuple[str | None, Conversation]:
+        """Prepare to render a conversation; return the mark of its placeholders, and the conversation with them.
 
         Raises _ChatRefusedError if it cannot be rendered.
         """
@@ -177,9 +179,11 @@ class ConversationRenderer:
             for mark in GENERATION_MARKS
         ):
             raise _ChatRefusedError("all_noncharacters", None)
-        if "template_kwargs" not in self._choices.allow_loss and any(unread_texts(self._kwargs, self._renderer)):
+        if "template_kwargs" not in self._choices.allow_loss and any(
+            find_unread_variables(self._kwargs, self._renderer)
+        ):
             raise _ChatRefusedError(_LOST_KWARGS, None)
-        if not self._holds_literals(conversation):
+        if not self._contains_literals(conversation):
             return None, conversation
         mark, conversation = self._protect(conversation)
         self._kwargs = conversation.kwargs
@@ -203,7 +207,7 @@ class ConversationRenderer:
         The message at fault is the earliest one such that every prefix that ends between it and the refused message
         (both included) is refused.
         """
-        messages, thinking, fault = conversation.messages, self._is_thinking(conversation), refusal.message or 0
+        messages, thinking, fault = conversation.messages, self._enables_thinking(conversation), refusal.message or 0
         for index in range(fault, -1, -1):
             try:
                 self._render_text(messages[: index + 1], conversation.tools, False, thinking, index)
@@ -221,7 +225,7 @@ class ConversationRenderer:
     def _build_sequences(self, conversation: Conversation, mark: str | None) -> Iterator[tuple[RenderedChunk, ...]]:
         messages = conversation.messages
         users = [i for i, message in enumerate(messages) if message["role"] == "user"]
-        if not self._thinks(conversation) and self._turns == "reasoning":
+        if not self._has_reasoning(conversation) and self._turns == "reasoning":
             try:
                 chunks = self._build_sequence(
                     conversation, len(messages), self._find_first_trained(messages, users), mark
@@ -248,7 +252,10 @@ class ConversationRenderer:
     def _render_turn(
         self, conversation: Conversation, first: int, stop: int, mark: str | None
     ) -> list[tuple[RenderedChunk, ...]]:
-        """Return the sequence of the turn from `first` up to `stop`, or one per answer if later ones change it."""
+        """Return the sequence of the turn from `first` up to `stop`.
+
+        If the template writes earlier answers differently once others follow, return one sequence per trained answer.
+        """
         try:
             return [self._build_sequence(conversation, stop, first, mark)]
         except _ChatRefusedError as error:
@@ -276,22 +283,23 @@ class ConversationRenderer:
         """Whether a conversation is rendered only as Nemotron renders it."""
         return self._choices.inline_reasoning == "refuse"
 
-    def _thinks(self, conversation: Conversation) -> bool:
+    def _has_reasoning(self, conversation: Conversation) -> bool:
         """Return whether the conversation counts as one with reasoning."""
         if self._choices.blank_reasoning == "reasoning":
             return any(message.get("reasoning_content") for message in conversation.messages)
         return conversation.has_reasoning
 
-    def _thinks_inline(self, message: Mapping[str, Any]) -> bool:
+    def _has_inline_reasoning(self, message: Mapping[str, Any]) -> bool:
         """Return whether an answer has a thought in its text."""
         content = message.get("content")
         return not self._is_strict and isinstance(content, str) and "</think>" in content
 
-    def _is_thinking(self, conversation: Conversation) -> bool:
+    def _enables_thinking(self, conversation: Conversation) -> bool:
         """Return whether a conversation is rendered with `enable_thinking`."""
         if self._last_judgment[0] is not conversation:
-            is_thinking = self._thinks(conversation) or any(
-                message["role"] == "assistant" and self._thinks_inline(message) for message in conversation.messages
+            is_thinking = self._has_reasoning(conversation) or any(
+                message["role"] == "assistant" and self._has_inline_reasoning(message)
+                for message in conversation.messages
             )
             self._last_judgment = (conversation, is_thinking)
         return self._last_judgment[1]
@@ -307,7 +315,7 @@ class ConversationRenderer:
         self, conversation: Conversation, stop: int, first: int, mark: str | None
     ) -> tuple[RenderedChunk, ...]:
         """Return the messages before `stop` as chunks that train the answers from message `first` on."""
-        messages, tools, thinking = conversation.messages, conversation.tools, self._is_thinking(conversation)
+        messages, tools, thinking = conversation.messages, conversation.tools, self._enables_thinking(conversation)
         rendering, spans = self._mark_text(messages[:stop], tools, False, thinking, stop - 1)
         # check only the whole text, because all other renderings must be its prefixes
         if mark is not None and not _is_restorable(rendering, mark):
@@ -333,7 +341,7 @@ class ConversationRenderer:
                 *previous_spans, (start, end) = marked_spans
                 parts += [(index, *span) for span in previous_spans]
             else:
-                start = self._answer_start(rendering, messages[: index + 1], tools, thinking, index)
+                start = self._find_answer_start(rendering, messages[: index + 1], tools, thinking, index)
             # an answer cannot begin within the previous answer
             if start < position:
                 raise _ChatRefusedError("template_mismatch", index)
@@ -401,19 +409,19 @@ class ConversationRenderer:
     def _render_after_prompt(
         self, conversation: Conversation, index: int, mark: str | None
     ) -> tuple[RenderedChunk, ...] | None:
-        """Return the generation prompt followed by the answer `index`, which does not follow it in the whole.
+        """Return the generation prompt and the answer `index`, which does not follow it in the whole rendering.
 
-        None if the answer's own text cannot be separated from the template's text.
+        Returns None if the answer's own text cannot be separated from the template's text.
         """
         messages, tools = conversation.messages[: index + 1], conversation.tools
-        thinking = self._is_thinking(conversation)
+        thinking = self._enables_thinking(conversation)
         for mode in dict.fromkeys((thinking, not thinking)):
             prompt = self._render_text(messages[:-1], tools, True, mode, index) if index else ""
             answer = self._render_thought_after(prompt, messages[-1])
             if answer is None:
-                answer = self._answer_after(prompt, messages, tools, thinking)
+                answer = self._find_answer_after(prompt, messages, tools, thinking)
             if answer is None:
-                answer = self._answer_in_place(messages, tools, mode, thinking)
+                answer = self._find_answer_in_place(messages, tools, mode, thinking)
             if answer is None or (mark is not None and not _is_restorable(prompt + answer, mark)):
                 continue
             text, end = self._end_answer(prompt + answer, len(prompt), len(prompt + answer), messages[-1], index)
@@ -432,7 +440,7 @@ class ConversationRenderer:
             return None
         return content.strip().removeprefix(_OPEN_THOUGHT).lstrip() + self._stops.plain_stop.content
 
-    def _answer_after(
+    def _find_answer_after(
         self, prompt: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool
     ) -> str | None:
         """Return the last answer of `messages`, as the template writes it after the header at the end of the prompt."""
@@ -443,11 +451,11 @@ class ConversationRenderer:
             return None
         text = self._render_text(messages, tools, False, thinking, index)
         # find the first header after the previous message, because a thought and the text after it may each have one
-        texts_end = _end_of_texts(text, messages[:-1])
+        texts_end = _find_end_of_texts(text, messages[:-1])
         header_start = text.rfind(header) if texts_end is None else text.find(header, texts_end)
         return None if header_start < 0 else text[header_start + len(header) :]
 
-    def _answer_in_place(
+    def _find_answer_in_place(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, mode: bool, thinking: bool
     ) -> str | None:
         """Return the last answer as the template writes it without the answers directly before it."""
@@ -466,8 +474,8 @@ class ConversationRenderer:
     ) -> tuple[RenderedChunk, ...]:
         """Return the chunks with the beginning of the first question written twice if the choices require it.
 
-        Nemotron treats a first question that contains the header of a system text as a system text, up to the first end
-        of a turn, and a question, from the first header of a question on.
+        If a first question contains the header of a system text, Nemotron reads it as two messages: a system text up to
+        the first end of a turn, and a question from the first header of a question on.
         """
         messages, tools = conversation.messages, conversation.tools
         if self._choices.system_in_question == "once" or messages[0]["role"] != "user" or not chunks:
@@ -499,13 +507,13 @@ class ConversationRenderer:
         messages_before, tools, thinking = (
             conversation.messages[: user + 1],
             conversation.tools,
-            self._is_thinking(conversation),
+            self._enables_thinking(conversation),
         )
         prompt_length = len(self._render_text(messages_before, tools, True, thinking, user))
         parts = (chunks[0].text[:prompt_length], chunks[0].text[prompt_length:])
         return (*(RenderedChunk(text, False) for text in parts if text), *chunks[1:])
 
-    def _answer_start(
+    def _find_answer_start(
         self, full_text: str, upto: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool, index: int
     ) -> int:
         """Return where the last answer of `upto` begins in `full_text`: after the generation prompt.
@@ -521,15 +529,15 @@ class ConversationRenderer:
                 raise _ChatRefusedError("template_mismatch", index)
             return len(text)
         prompts = []
-        thought = thinking and (has_reasoning or self._thinks_inline(upto[-1]))
-        # try the other prompt too, which an answer with a thought in its text may need; Nemotron tries only one
+        thought = thinking and (has_reasoning or self._has_inline_reasoning(upto[-1]))
+        # also try the other prompt, because an answer with a thought in its text may need it; Nemotron tries only one
         for mode in (thought,) if self._is_strict else (thought, not thought):
             prompt = self._render_text(messages_before, tools, True, mode, index)
             if full_text.startswith(prompt):
                 return len(prompt)
             prompts.append(prompt.rstrip())
         # the rendering may lack the thought that a prompt opens, but an answer with a thought follows that prompt
-        if not self._thinks_inline(upto[-1]):
+        if not self._has_inline_reasoning(upto[-1]):
             headers = [prompt.removesuffix(_OPEN_THOUGHT) for prompt in prompts if prompt.endswith(_OPEN_THOUGHT)]
             prompts += [*headers, *map(str.rstrip, headers)]
         for prompt in prompts:
@@ -540,7 +548,7 @@ class ConversationRenderer:
                 and _begins_at_cut(full_text, len(prompt), upto[-1])
             ):
                 return len(prompt)
-        # check this first, because a dropped text is the more exact reason
+        # report a dropped text first, because it is the more specific reason
         for own_text in () if self._is_strict else find_own_texts(upto[-1], index):
             if own_text.feature not in self._choices.allow_loss and not occurs_in(own_text.text, full_text):
                 raise _ChatRefusedError(f"{LOST}: {own_text.feature}", index)
@@ -572,11 +580,11 @@ class ConversationRenderer:
                 self._form.apply_form(messages), tools, prompt=prompt, thinking=thinking, kwargs=self._kwargs
             )
         except TemplateRenderError as failure:
-            raise _ChatRefusedError("template_refused", position, str(failure)[:_MAX_WORDS]) from failure
+            raise _ChatRefusedError("template_refused", position, str(failure)[:_MAX_MESSAGE_CHARACTERS]) from failure
         self._rendered += len(text) + _MESSAGE_COST * len(messages)
         return _remove_marks(text) if self._is_marked else (text, [])
 
-    def _holds_literals(self, conversation: Conversation) -> bool:
+    def _contains_literals(self, conversation: Conversation) -> bool:
         text_sources = [(self._find_literals(message), message) for message in conversation.messages]
         values = [*text_sources, (self._model_literals, [conversation.tools, conversation.kwargs])]
         return any(literals.is_in(text) for literals, value in values for text in find_strings(value))
@@ -588,14 +596,14 @@ class ConversationRenderer:
         if mark is None:
             raise _ChatRefusedError("all_noncharacters", None)
 
-        def placeholder(literal: str) -> str:
+        def build_placeholder(literal: str) -> str:
             return f"{mark}{self._indexes[literal]}{mark}"
 
         def protect(value: Any, literals: LiteralFinder) -> Any:
             if isinstance(value, str):
-                return literals.replace_literals(value, placeholder)
+                return literals.replace_literals(value, build_placeholder)
             if isinstance(value, dict):
-                # protect keys too, because a template may write them, e.g., with `tojson`
+                # also protect keys, because a template may write them, e.g., with `tojson`
                 return {protect(k, literals): protect(v, literals) for k, v in value.items()}
             return [protect(v, literals) for v in value] if isinstance(value, list) else value
 
@@ -631,7 +639,7 @@ def _begins_at_cut(text: str, cut_position: int, message: dict[str, Any]) -> boo
 
 
 def _is_restorable(text: str, mark: str) -> bool:
-    """Return whether every placeholder is intact, because a template may cut or escape its input."""
+    """Return whether every placeholder is intact. A template may cut or escape its input."""
     parts = text.split(mark)
     # a number must be between two marks, and no mark may be escaped by `tojson`
     return len(parts) % 2 == 1 and all(map(str.isdigit, parts[1::2])) and f"\\u{ord(mark):04x}" not in text.lower()
@@ -658,14 +666,14 @@ def _find_marks(
     Marks around the messages since the previous answer are ignored.
     """
     since_last = list(takewhile(lambda message: message["role"] != "assistant", reversed(messages_before)))
-    start = _end_of_texts(text, since_last[::-1], start) or start
+    start = _find_end_of_texts(text, since_last[::-1], start) or start
     return _merge_spans([(a, b) for a, b in spans if start <= a and b <= end and text[a:b].strip()])
 
 
-def _end_of_texts(text: str, messages: list[dict[str, Any]], start: int = 0) -> int | None:
-    """Return where the content of the last message ends in a text that has all contents in order, from `start` on.
+def _find_end_of_texts(text: str, messages: list[dict[str, Any]], start: int = 0) -> int | None:
+    """Return the end of the last message's content in a text that has all contents in order, from `start` on.
 
-    None if the last message has no content, or if the text has it neither verbatim nor as JSON.
+    Returns None if the last message has no content, or if the text has it neither verbatim nor as JSON.
     """
     end = None
     for message in messages:

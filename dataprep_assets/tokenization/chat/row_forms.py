@@ -2,9 +2,9 @@
 
 docs/formats/conversations.md describes the forms, and the normalized form that `messages.py` checks. A row is
 recognized by its fields, so files need no declaration. A file with rows of several forms is refused (`spool.py`).
-Fields that change the meaning of a row are used or refused. `unread_keys` returns the other fields.
+Fields that change the meaning of a row are used or refused. `find_unread_keys` returns the other fields.
 
-Entry points: `unpack_row`, `unpack_preference`; `unread_keys`, `count_keys`, `keys_beyond`.
+Entry points: `unpack_row`, `unpack_preference`; `find_unread_keys`, `count_keys`, `remove_template_keys`.
 """
 
 import re
@@ -35,17 +35,17 @@ _MESSAGES, _CONVERSATIONS = "messages", "conversations"
 _SYSTEMS = {"system": "system", "system_prompt": "system", "developer": "developer"}
 """Fields with an instruction for the whole conversation → the role of its message."""
 _MEDIA = frozenset({"image", "images", "video", "videos", "audio", "audios"})
-_OF_ROW = _MEDIA | {
+_UNSUPPORTED_ROW_KEYS = _MEDIA | {
     "function_call",
     "tool_choice",
     "prefix",
     "continue_final_message",
 }
-_OF_MESSAGE = _MEDIA | {"prefix", "partial", "channel", "recipient", "tools"}
+_UNSUPPORTED_MESSAGE_KEYS = _MEDIA | {"prefix", "partial", "channel", "recipient", "tools"}
 """Fields that change the meaning of a row or a message, and that this project does not support."""
 _UNCLEAR = frozenset({"loss_mask", "loss_weight", "trainable", "train_detail"})
-_COMMON = _OF_ROW | _UNCLEAR | _SYSTEMS.keys() | {"functions", "weight", "train", ALL_KWARGS}
-_OF_FORM: Mapping[Form, frozenset[str]] = {
+_COMMON_KEYS = _UNSUPPORTED_ROW_KEYS | _UNCLEAR | _SYSTEMS.keys() | {"functions", "weight", "train", ALL_KWARGS}
+_KEYS_BY_FORM: Mapping[Form, frozenset[str]] = {
     "messages": frozenset(),
     "sharegpt": frozenset(),
     "alpaca": frozenset({"instruction", "input", "output", "history"}),
@@ -53,7 +53,7 @@ _OF_FORM: Mapping[Form, frozenset[str]] = {
     "pairs": frozenset({"prompt", "chosen", "rejected", "instruction", "input", "output", "history"}),
     "kto": frozenset({"prompt", "completion", "label", "instruction", "input", "output", "history"}),
 }
-_IN_MESSAGES = _OF_MESSAGE | {
+_MESSAGE_KEYS = _UNSUPPORTED_MESSAGE_KEYS | {
     "role",
     "content",
     "reasoning_content",
@@ -65,7 +65,7 @@ _IN_MESSAGES = _OF_MESSAGE | {
     "weight",
     "train",
 }
-_OF_MESSAGES = "messages."
+_MESSAGE_PREFIX = "messages."
 """Prefix for the keys of messages."""
 OTHER_KEYS = "other keys"
 _MAX_KEYS = 100
@@ -120,7 +120,7 @@ class UnpackedRow:
 class UnpackedPreference:
     """The conversations of a preference row: a prompt with the chosen answer, and the prompt with the rejected one.
 
-    A side is None if the row only labels one answer. `prompt` is the number of messages of the prompt.
+    A side is None if the row has only one answer, with a label. `prompt` is the number of messages of the prompt.
     """
 
     chosen_side: UnpackedRow | None
@@ -133,7 +133,7 @@ def unpack_row(row: Mapping[str, Any], fields: ConversationFields) -> UnpackedRo
     if (reason := _find_unsupported_field(row)) is not None:
         return reason
     unpacked = _unpack(row, fields)
-    return unpacked if isinstance(unpacked, str) else _complete(row, fields, unpacked.messages, unpacked.form)
+    return unpacked if isinstance(unpacked, str) else _complete_row(row, fields, unpacked.messages, unpacked.form)
 
 
 def unpack_preference(row: Mapping[str, Any], fields: ConversationFields) -> UnpackedPreference | str:
@@ -144,7 +144,7 @@ def unpack_preference(row: Mapping[str, Any], fields: ConversationFields) -> Unp
     if (reason := _find_unsupported_field(row)) is not None:
         return reason
     row_messages = _parse_message_list(row, fields)
-    form = _recognize(row, fields, row_messages)
+    form = _recognize_form(row, fields, row_messages)
     is_pair = form == "pairs" if fields.format == "auto" else fields.format == "pairs"
     split_row: tuple[list[Any], list[Any] | None, list[Any] | None] | str
     if is_pair:
@@ -164,7 +164,7 @@ def unpack_preference(row: Mapping[str, Any], fields: ConversationFields) -> Unp
     sides: list[UnpackedRow | None] = []
     prompt_length = 0
     for answer in answers:
-        side = None if answer is None else _complete(row, fields, [*prompt, *answer], form)
+        side = None if answer is None else _complete_row(row, fields, [*prompt, *answer], form)
         if isinstance(side, str):
             return side
         if side is not None and answer is not None:
@@ -173,7 +173,9 @@ def unpack_preference(row: Mapping[str, Any], fields: ConversationFields) -> Unp
     return UnpackedPreference(chosen_side=sides[0], rejected_side=sides[1], prompt=prompt_length)
 
 
-def _complete(row: Mapping[str, Any], fields: ConversationFields, messages: list[Any], form: Form) -> UnpackedRow | str:
+def _complete_row(
+    row: Mapping[str, Any], fields: ConversationFields, messages: list[Any], form: Form
+) -> UnpackedRow | str:
     """Return messages with the tools and the instructions of their row."""
     tools = value_at(row, fields.tools)
     if (functions := row.get("functions")) and fields.tools != "functions":
@@ -187,7 +189,7 @@ def _complete(row: Mapping[str, Any], fields: ConversationFields, messages: list
     return all_messages if isinstance(all_messages, str) else UnpackedRow(all_messages, tools, form)
 
 
-def unread_keys(
+def find_unread_keys(
     row: Mapping[str, Any], messages: Iterable[Mapping[str, Any]], form: Form, fields: ConversationFields
 ) -> set[str]:
     """Return the unread fields of a row that have a value, and the unread fields of its messages as `messages.KEY`.
@@ -196,12 +198,12 @@ def unread_keys(
     """
     keys = {
         key
-        for key in row.keys() - _COMMON
-        if key not in _OF_FORM[form] and row[key] is not None and not _is_declared(key, row, fields)
+        for key in row.keys() - _COMMON_KEYS
+        if key not in _KEYS_BY_FORM[form] and row[key] is not None and not _is_declared(key, row, fields)
     }
     for message in messages:
-        if other_keys := message.keys() - _IN_MESSAGES:
-            keys.update(_OF_MESSAGES + key for key in other_keys)
+        if other_keys := message.keys() - _MESSAGE_KEYS:
+            keys.update(_MESSAGE_PREFIX + key for key in other_keys)
     return keys
 
 
@@ -213,21 +215,21 @@ def count_keys(counts: Counter[str], keys: Iterable[str]) -> None:
         counts.update({key if key in counts else OTHER_KEYS for key in keys})
 
 
-def keys_beyond(counts: Mapping[str, int], template: str) -> dict[str, int]:
+def remove_template_keys(counts: Mapping[str, int], template: str) -> dict[str, int]:
     """Return the counts sorted by key, without keys of messages that occur as a word in the text of a template."""
     words = set(_WORD.findall(template))
     return {
         key: count
         for key, count in sorted(counts.items())
-        if not (key.startswith(_OF_MESSAGES) and key.removeprefix(_OF_MESSAGES) in words)
+        if not (key.startswith(_MESSAGE_PREFIX) and key.removeprefix(_MESSAGE_PREFIX) in words)
     }
 
 
 def find_unsupported_field(message: Mapping[str, Any]) -> str | None:
-    """Return the reason for refusing a message with a field that changes its meaning; None if there is none."""
-    if _OF_MESSAGE.isdisjoint(message):
+    """Return the reason for refusing a message with a field that changes its meaning; None if it has no such field."""
+    if _UNSUPPORTED_MESSAGE_KEYS.isdisjoint(message):
         return None
-    return next((f"{UNSUPPORTED}: {key}" for key in sorted(_OF_MESSAGE) if message.get(key)), None)
+    return next((f"{UNSUPPORTED}: {key}" for key in sorted(_UNSUPPORTED_MESSAGE_KEYS) if message.get(key)), None)
 
 
 def _is_declared(key: str, row: Mapping[str, Any], fields: ConversationFields) -> bool:
@@ -238,10 +240,10 @@ def _is_declared(key: str, row: Mapping[str, Any], fields: ConversationFields) -
 
 
 def _find_unsupported_field(row: Mapping[str, Any]) -> str | None:
-    """Return the reason for refusing a row because of a field, in any form; None if there is none."""
-    for key in sorted(_OF_ROW.intersection(row)):
+    """Return the reason for refusing a row of any form because of a field; None if its fields are acceptable."""
+    for key in sorted(_UNSUPPORTED_ROW_KEYS.intersection(row)):
         value = row[key]
-        # `auto` is a model's default
+        # `auto` is the default of models, so it does not change the meaning of a row
         if value and not (key in ("function_call", "tool_choice") and value == "auto"):
             return f"{UNSUPPORTED}: {key}"
     weight, train = row.get("weight"), row.get("train")
@@ -255,7 +257,7 @@ def _unpack(row: Mapping[str, Any], fields: ConversationFields) -> UnpackedRow |
     form, row_messages = fields.format, _parse_message_list(row, fields)
     if form != "auto" and form != "kto":
         return _build_unpacked_row(_read_messages(form, row, row_messages), form)
-    base, label = _recognize(row, fields, row_messages), row.get("label")
+    base, label = _recognize_form(row, fields, row_messages), row.get("label")
     if base is None or (base == "pairs" and form == "kto"):
         return NO_FORM
     if base == "pairs":
@@ -272,7 +274,7 @@ def _build_unpacked_row(messages: list[Any] | str, form: Form) -> UnpackedRow | 
     return messages if isinstance(messages, str) else UnpackedRow(messages, None, form)
 
 
-def _recognize(row: Mapping[str, Any], fields: ConversationFields, row_messages: list[Any]) -> Form | None:
+def _recognize_form(row: Mapping[str, Any], fields: ConversationFields, row_messages: list[Any]) -> Form | None:
     """Return the form of a row by its fields; None for an unknown form. `row_messages` are its messages."""
     is_pair = row.get("chosen") is not None and row.get("rejected") is not None
     if row_messages and not (is_pair and _read_speaker(row_messages[-1]) != "assistant"):
@@ -288,7 +290,7 @@ def _recognize(row: Mapping[str, Any], fields: ConversationFields, row_messages:
 
 
 def _parse_message_list(row: Mapping[str, Any], fields: ConversationFields) -> list[Any]:
-    """Return the list in the field of messages or in ShareGPT's field, parsed if it is JSON; empty if there is none."""
+    """Return the list in the field of messages or in ShareGPT's field, parsed if it is JSON; empty without a list."""
     value = value_at(row, fields.messages)
     if value is None and fields.messages == _MESSAGES:
         value = row.get(_CONVERSATIONS)
@@ -302,7 +304,7 @@ def _read_messages(form: Form, row: Mapping[str, Any], row_messages: list[Any]) 
     if form == "messages":
         return row_messages or NO_FORM
     if form == "sharegpt":
-        return [*map(_from_sharegpt, row_messages)] or NO_FORM
+        return [*map(_convert_sharegpt, row_messages)] or NO_FORM
     if form == "alpaca":
         return _read_alpaca_messages(row)
     if form == "pairs":
@@ -339,8 +341,8 @@ def _read_pair_messages(row: Mapping[str, Any], row_messages: list[Any]) -> list
 
 
 def _split_pair(row: Mapping[str, Any], row_messages: list[Any]) -> tuple[list[Any], list[Any], list[Any]] | str:
-    """Return the prompt, the chosen and the rejected messages of a row, or the reason for which it has no pair."""
-    prompt = _convert_to_messages(row.get("prompt"), "user") or [*map(_from_sharegpt, row_messages)]
+    """Return the prompt, the chosen and the rejected messages of a row, or the reason for refusing it."""
+    prompt = _convert_to_messages(row.get("prompt"), "user") or [*map(_convert_sharegpt, row_messages)]
     values = [row.get("chosen"), row.get("rejected")]
     if not prompt and row.get("instruction") is not None:
         alpaca_prompt = _read_alpaca_prompt(row)
@@ -371,7 +373,7 @@ def _split_pair(row: Mapping[str, Any], row_messages: list[Any]) -> tuple[list[A
 def _split_labelled(
     row: Mapping[str, Any], form: Form, row_messages: list[Any]
 ) -> tuple[list[Any], list[Any] | None, list[Any] | None] | str:
-    """Return the prompt of a row with a `label`, and its answer as the chosen or the rejected one."""
+    """Return the prompt of a row with a `label`, and its answer as the chosen or the rejected answer."""
     label = row.get("label")
     if type(label) is not bool:
         return UNCLEAR_LABEL if label is not None else NO_FORM
@@ -401,12 +403,12 @@ def _mark_untrained(message: Any) -> Any:
 
 
 def _convert_to_messages(value: Any, role: str) -> list[Any] | None:
-    """Return a text as a message with this role, a message as a list, or the messages of a list."""
+    """Return a list of messages for a text (a message with this role), a message or a list; None for other values."""
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     if isinstance(value, Mapping):
         value = [value]
-    return [*map(_from_sharegpt, value)] if isinstance(value, list) and value else None
+    return [*map(_convert_sharegpt, value)] if isinstance(value, list) and value else None
 
 
 def _is_sharegpt(message: Any) -> bool:
@@ -420,7 +422,7 @@ def _read_speaker(message: Any) -> Any:
     return _SPEAKERS.get(name.replace("-", "_"), name) if isinstance(name, str) else name
 
 
-def _from_sharegpt(message: Any) -> Any:
+def _convert_sharegpt(message: Any) -> Any:
     """Return a ShareGPT message with `role` and `content`; other messages unchanged."""
     if not _is_sharegpt(message):
         return message

@@ -3,7 +3,7 @@
 They are variables such as `enable_thinking` or `documents`, which transformers' `apply_chat_template` accepts in
 addition to the messages. Its own arguments are not allowed as variables of a row.
 
-Entry points: `read_kwargs`, `unread_texts`.
+Entry points: `read_kwargs`, `find_unread_variables`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _ARGUMENTS = frozenset(
 def read_kwargs(value: Any) -> dict[str, Any] | None:
     """Return the variables of a row; an empty dict if it has none, None if they are invalid.
 
-    Like tools, they may be JSON text. Null values are ignored, because Parquet has them for the keys of other rows.
+    Like tools, they may be JSON text. Null values are ignored, because Parquet fills the keys of other rows with null.
     """
     if isinstance(value, str):
         try:
@@ -47,7 +47,7 @@ def read_kwargs(value: Any) -> dict[str, Any] | None:
     return kwargs if is_valid else None
 
 
-def unread_texts(kwargs: Mapping[str, Any], renderer: Renderer) -> Iterator[str]:
+def find_unread_variables(kwargs: Mapping[str, Any], renderer: Renderer) -> Iterator[str]:
     """Yield the names of variables with texts that the template does not read.
 
     Unread booleans and numbers are accepted, because rows may be written for several models.

@@ -11,12 +11,12 @@ from typing import Any
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.tokenization.bundle import SpecialToken
-from dataprep_assets.tokenization.chat.message_form import TOOL, USER, MessageForm, tool_call, tool_result
+from dataprep_assets.tokenization.chat.message_form import TOOL, USER, MessageForm, build_tool_call, build_tool_result
 from dataprep_assets.tokenization.chat.template import Renderer, TemplateRenderError
 
 _ANSWER_TEXT = "an answer"
 _ANSWER = {"role": "assistant", "content": _ANSWER_TEXT}
-_CALL = {"role": "assistant", "content": "", "tool_calls": [tool_call(_ANSWER_TEXT)]}
+_CALL = {"role": "assistant", "content": "", "tool_calls": [build_tool_call(_ANSWER_TEXT)]}
 _SYSTEM = {"role": "system", "content": "A rule."}
 
 
@@ -44,17 +44,17 @@ class Stops:
 
 @dataclass(frozen=True)
 class _Probe:
-    """Messages that end with one that needs a stop token, and messages that may follow it."""
+    """Messages whose last one needs a stop token, and messages that may follow."""
 
     messages: list[dict[str, Any]]
     next_messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
 
 
-def _probes() -> Iterator[_Probe]:
+def _generate_probes() -> Iterator[_Probe]:
     yield _Probe([USER, _ANSWER], [USER, _ANSWER])
-    yield _Probe([USER, _CALL], [tool_result("a result"), _ANSWER], [TOOL])
-    yield _Probe([USER, _CALL, tool_result("a result"), _ANSWER], [USER, _ANSWER], [TOOL])
+    yield _Probe([USER, _CALL], [build_tool_result("a result"), _ANSWER], [TOOL])
+    yield _Probe([USER, _CALL, build_tool_result("a result"), _ANSWER], [USER, _ANSWER], [TOOL])
     yield _Probe([USER, _ANSWER], [_ANSWER])
     yield _Probe([USER, _ANSWER], [_SYSTEM, USER, _ANSWER])
 
@@ -77,7 +77,7 @@ def find_stops(
     stops: list[SpecialToken] = []
     headers: list[SpecialToken] = []
     added: dict[bool, SpecialToken] = {}
-    for number, probe in enumerate(_probes()):
+    for number, probe in enumerate(_generate_probes()):
         try:
             text, longer = _render_texts(renderer, form, probe)
         except TemplateRenderError as failure:
@@ -88,11 +88,11 @@ def find_stops(
                 ) from failure
             continue
         suffix = longer[len(text) :] if longer.startswith(text) else ""
-        last_stop, is_header = _stop_of(specials, text, suffix)
+        last_stop, is_header = _find_stop(specials, text, suffix)
         if last_stop is None:
-            last_stop, is_header = _stop_of(structure, text, suffix)
+            last_stop, is_header = _find_stop(structure, text, suffix)
         if last_stop is None and not number:
-            raise _no_stop_error(renderer, text, specials)
+            raise _build_no_stop_error(renderer, text, specials)
         if last_stop is not None and is_header:
             headers.append(last_stop)
             added.setdefault(probe.messages[-1] is _CALL, last_stop)
@@ -119,7 +119,7 @@ def _render_texts(renderer: Renderer, form: MessageForm, probe: _Probe) -> tuple
         return text, ""
 
 
-def _stop_of(tokens: Sequence[SpecialToken], text: str, rest: str) -> tuple[SpecialToken | None, bool]:
+def _find_stop(tokens: Sequence[SpecialToken], text: str, rest: str) -> tuple[SpecialToken | None, bool]:
     """Return the token that ends a text, and whether it is the header that follows the text."""
     if (token := _choose_longest(tokens, text.rstrip().endswith)) is not None:
         return token, False
@@ -147,7 +147,7 @@ def _find_first_after(tokens: Sequence[SpecialToken], text: str) -> SpecialToken
     return min(found_tokens, key=lambda token: (rest.find(token.content), -len(token.content)), default=None)
 
 
-def _no_stop_error(renderer: Renderer, text: str, specials: Sequence[SpecialToken]) -> ConfigError:
+def _build_no_stop_error(renderer: Renderer, text: str, specials: Sequence[SpecialToken]) -> ConfigError:
     contents = ", ".join(s.content for s in specials[:12])
     return ConfigError(
         f"chat_template {renderer.name}: no special token of this tokenizer ends an answer. The text ends in "

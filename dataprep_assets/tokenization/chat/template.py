@@ -8,7 +8,7 @@ The environment is the same as in transformers (`utils/chat_template_utils`): sa
 loop controls, `{% generation %}`, `tojson` without HTML escapes, `raise_exception`. In addition, the results of
 operators have a maximum size. `strftime_now` needs a declared date, because the bytes would differ every day.
 
-Entry points: `ChatTemplate.load`, `compile_template`, `template_variables`.
+Entry points: `ChatTemplate.load`, `compile_template`, `get_template_variables`.
 """
 
 import hashlib
@@ -176,14 +176,14 @@ def _load_named_templates(folder: Path) -> tuple[bool, dict[str, str]]:
             text_by_name[name] = path.read_text(encoding="utf-8")
     if text_by_name:
         return True, text_by_name
-    configured_templates = _tokenizer_config(folder).get("chat_template")
+    configured_templates = _read_tokenizer_config(folder).get("chat_template")
     default_entry = {"name": DEFAULT, "template": configured_templates}
     entries = configured_templates if isinstance(configured_templates, list) else [default_entry]
     pairs = [(entry.get("name"), entry.get("template")) for entry in entries if isinstance(entry, dict)]
     return False, {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}
 
 
-def _tokenizer_config(folder: Path) -> dict[str, Any]:
+def _read_tokenizer_config(folder: Path) -> dict[str, Any]:
     path = folder / "tokenizer_config.json"
     with _wrap_reading_errors(path):
         config = load_untrusted_json(path.read_bytes()) if path.is_file() else {}
@@ -192,7 +192,7 @@ def _tokenizer_config(folder: Path) -> dict[str, Any]:
         return config
 
 
-def template_variables(bundle: TokenizerBundle) -> dict[str, str]:
+def get_template_variables(bundle: TokenizerBundle) -> dict[str, str]:
     """Return the tokens in the tokenizer's settings that transformers passes to every template, such as `bos_token`."""
     return bundle.settings.variables
 
@@ -272,7 +272,7 @@ def compile_template(
     import jinja2
 
     compiled = [_compile(template.name, text, today, marks, variables or {}) for text in template.texts]
-    if reserved_names := sorted(_OF_A_RENDERING & {*(kwargs or {})}):
+    if reserved_names := sorted(_RENDERING_VARIABLES & {*(kwargs or {})}):
         raise ConfigError(
             f"template_kwargs: {', '.join(reserved_names)}: reserved, because each rendering sets them. Remove them"
         )
@@ -285,7 +285,7 @@ def compile_template(
     def render(**context: Any) -> str:
         # use the template for tools even if their list is empty, as transformers does
         compiled_template = compiled[0 if context["tools"] is None else -1]
-        # as `Template.render`, which would also rewrite the traceback of an error
+        # same as `Template.render`, except that it does not rewrite the traceback of an error
         return "".join(compiled_template.root_render_func(compiled_template.new_context(context)))
 
     return Renderer(render, failures, kwargs, name=template.name, texts=template.texts)
@@ -350,7 +350,7 @@ def _build_environment(marks: tuple[str, str]) -> "ImmutableSandboxedEnvironment
 
 ALL_KWARGS = "chat_template_kwargs"
 """The variable with all additional variables of a template, and the key of a row's variables."""
-_OF_A_RENDERING = {"messages", "tools", "documents", "add_generation_prompt", "enable_thinking", ALL_KWARGS}
+_RENDERING_VARIABLES = {"messages", "tools", "documents", "add_generation_prompt", "enable_thinking", ALL_KWARGS}
 _MAX_RENDERED = 64 << 20
 """Maximum number of characters that one operation in a template may create. The process limits their sum."""
 _PADDING = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})
@@ -364,14 +364,14 @@ _PLAIN = (bool, int, str, list)
 """Types of values without a method that the sandbox would wrap."""
 _TEXT_METHODS = frozenset(name for name in dir(str) if not name.startswith(("_", "format")))
 """Methods of texts that the sandbox neither wraps nor refuses."""
-_OF_LOOP = frozenset({"index", "index0", "first", "last", "length"})
+_LOOP_ATTRIBUTES = frozenset({"index", "index0", "first", "last", "length"})
 
 
 def _build_environment_class() -> "type[ImmutableSandboxedEnvironment]":
     """Return the sandbox with shortcuts for frequent expressions: `message.role`, `ns.first` and `text.strip()`.
 
-    The values are the same, but rendering takes half of the time. The sandbox itself first tries to look up an
-    attribute, and checks that a value is not a mutating method.
+    The results are the same, but rendering takes half the time, because the shortcuts skip the sandbox's attempts to
+    look up an attribute and its check for mutating methods.
     """
     from jinja2.exceptions import SecurityError
     from jinja2.runtime import Context, LoopContext
@@ -400,7 +400,7 @@ def _build_environment_class() -> "type[ImmutableSandboxedEnvironment]":
             # as in Jinja, `message.items` is the method even if a message has such a key
             if type(obj) is dict and attribute not in _ATTRIBUTES_OF_DICT:
                 return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
-            if type(obj) is LoopContext and attribute in _OF_LOOP:
+            if type(obj) is LoopContext and attribute in _LOOP_ATTRIBUTES:
                 return getattr(obj, attribute)
             if type(obj) is Namespace and type(value := getattr(obj, attribute, None)) in _PLAIN:
                 return value

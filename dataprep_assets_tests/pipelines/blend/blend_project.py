@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
-from dataprep_assets.cli.support.project import dataset_folder
+from dataprep_assets.cli.support.project import find_dataset_folder
 from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests.pipelines.blend.dagster_blend import blend
@@ -19,7 +19,7 @@ STAGES = ("pretrain", "sft", "pairs", "rl")
 
 def shipped(name: str) -> BlendDeclaration:
     """The declaration of a dataset of this project."""
-    path = dataset_folder(name) / "defs.yaml"
+    path = find_dataset_folder(name) / "defs.yaml"
     return validate_declaration(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
 
 

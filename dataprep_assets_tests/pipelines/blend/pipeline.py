@@ -14,18 +14,18 @@ import zstandard
 
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend_sample import blend_engine
+from dataprep_assets.pipelines.blend.blend_sample import build_blend_engine
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import ShardToBuild
-from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
+from dataprep_assets.pipelines.blend.indexed_bins import prepare_indexed_bins_shards
 from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards, rl_shards
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import build_rl_shards, prepare_rl_shards
 from dataprep_assets.pipelines.blend.rl_manifest import build_rl_manifest
 from dataprep_assets.pipelines.blend.runs import build_blend_run
-from dataprep_assets.pipelines.blend.stage_shards import stage_shards
+from dataprep_assets.pipelines.blend.stage_shards import prepare_stage_shards
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets.stream.shard_job import build_token_bins
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome
@@ -98,7 +98,7 @@ def pretraining(folder: Path, **changes: Any) -> BlendDeclaration:
 
 def shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> Sequence[ShardToBuild]:
     """All shards of a plan, ready to build."""
-    return stage_shards(blend, store, plan)
+    return prepare_stage_shards(blend, store, plan)
 
 
 def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, workers: int, out: Outcome) -> None:
@@ -106,11 +106,11 @@ def build_shards(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan,
     for partition in plan.partitions:
         out.add(*build_blend_snapshot(blend, store, plan, partition))
     if blend.stage == "pretrain":
-        out.add(*ensure_certificate(blend_engine(blend), store))
-        bins = indexed_bins_shards(blend, store, plan, plan.partitions)
+        out.add(*ensure_certificate(build_blend_engine(blend), store))
+        bins = prepare_indexed_bins_shards(blend, store, plan, plan.partitions)
         results = build_token_bins(bins, workers=workers, verification=blend.verify)
     else:
-        results = build_rl_shards(rl_shards(blend, store, plan, plan.partitions), workers=workers)
+        results = build_rl_shards(prepare_rl_shards(blend, store, plan, plan.partitions), workers=workers)
     for result in results:
         if result.receipt is not None:
             out.add(result.receipt, result.reused)

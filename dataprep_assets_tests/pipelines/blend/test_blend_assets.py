@@ -11,12 +11,12 @@ import dagster as dg
 import orjson
 import pytest
 
-from dataprep_assets.engine.artifact.build import build_order
+from dataprep_assets.engine.artifact.build import iterate_builds
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.orchestration.build import StepResult, build_job
 from dataprep_assets.orchestration.partitions import register_in_order
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
-from dataprep_assets.resources import resources_of
+from dataprep_assets.resources import create_resources
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.dagster_blend import (
@@ -221,7 +221,9 @@ def test_rl_lists_every_shard_of_every_split(tmp_path: Path) -> None:
 def ranges(made: Blend) -> list[int]:
     """How many shards are made at a time."""
     return [
-        len(chosen) for spec, chosen in build_order(made.component.specs, made.store) if spec.name == "blend_snapshot"
+        len(chosen)
+        for spec, chosen in iterate_builds(made.component.specs, made.store)
+        if spec.name == "blend_snapshot"
     ]
 
 
@@ -263,7 +265,7 @@ def test_batch_has_every_source_before_a_shard_and_streaming_those_of_its_shards
         with blend(declaration, tmp_path / "artifacts") as made:
             sources = Sources(tmp_path / "cache", made.root / "small_rl" / "rl_jsonl")
             job = build_job(made.component.specs, listeners=[sources])
-            bound = dg.Definitions(jobs=[job], resources=resources_of(made.storage)).resolve_job_def(job.name)
+            bound = dg.Definitions(jobs=[job], resources=create_resources(made.storage)).resolve_job_def(job.name)
             assert bound.execute_in_process(instance=made.instance, run_config=QUIET).success
             assert sources.here == {"batch": [(6, 6)], "streaming": [(4, 4), (6, 6)]}[mode]
             assert made.stale() == []

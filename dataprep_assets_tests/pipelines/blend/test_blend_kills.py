@@ -119,7 +119,7 @@ def rooted(found: dict[str, dict[str, Any]], root: Path) -> Any:
 def test_megatron_trains_on_the_blend_json_of_the_run(undisturbed: dict[str, tuple[Path, Run]], tmp_path: Path) -> None:
     directory = run_directory("pretrain", undisturbed["pretrain"][0])
     bundle = TokenizerBundle.load(SAMPLES / "sample_corpus" / "tokenizer")
-    eos = bundle.token("<|endoftext|>", key="separator").id
+    eos = bundle.find_token("<|endoftext|>", key="separator").id
     stored = Counter()
     for prefix in prefixes(directory):
         for document in indexed_documents(Path(prefix))[0]:

@@ -10,10 +10,10 @@ import pytest
 from dataprep_assets.engine.artifact.metadata_values import Markdown
 from dataprep_assets.errors import ConfigError, FormatError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan, plan_covers_sources, plan_rows
-from dataprep_assets.pipelines.blend.plan.plan import VERSION, BlendPlan, load_blend_plan, plan_from_json
+from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan, build_plan_rows, plan_covers_sources
+from dataprep_assets.pipelines.blend.plan.plan import VERSION, BlendPlan, decode_plan, load_blend_plan
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
@@ -31,12 +31,12 @@ def test_notes_and_categories_are_shown_and_change_no_plan(tmp_path: Path) -> No
     plan = plan_blend(first)
     assert plan_blend(second).to_json() == plan.to_json()
     assert "category" not in str(plan.to_json())
-    shown = [(row["category"], row["notes"]) for row in plan_rows(second, plan)]
+    shown = [(row["category"], row["notes"]) for row in build_plan_rows(second, plan)]
     assert shown == [("source code", "note: new"), ("", "")]
-    assert "category" not in plan_rows(first, plan)[0]
+    assert "category" not in build_plan_rows(first, plan)[0]
     store = LocalArtifacts(tmp_path / "out")
     receipt, _ = build_blend_plan(second, store)
-    (spec, *_) = blend_specs(second)
+    (spec, *_) = build_blend_specs(second)
     assert spec.metadata(store, receipt)["notes"] == Markdown("- comment: Phase 1")
     assert build_blend_plan(first, store)[1]
 
@@ -232,8 +232,8 @@ def test_a_plan_that_is_none_is_refused(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.jsonl", texts("a", 1))
     blend = {"datasets": [{"name": "a", "path": str(tmp_path)}]}
     value = plan_blend(pretraining(tmp_path, blend=blend)).to_json()
-    assert plan_from_json(value, "here").to_json() == value
+    assert decode_plan(value, "here").to_json() == value
     with raises(FormatError, "here", 7):
-        plan_from_json(value | {"version": 7}, "here")
+        decode_plan(value | {"version": 7}, "here")
     with raises(FormatError, "here"):
-        plan_from_json({"version": VERSION, "run_hash": "x"}, "here")
+        decode_plan({"version": VERSION, "run_hash": "x"}, "here")

@@ -13,8 +13,8 @@ import pytest
 from dataprep_assets.bounds import report_to
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_sample import blend_sample
-from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.blend.blend_sample import read_blend_sample
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs
 from dataprep_assets.pipelines.blend.plan import blend_preview
 from dataprep_assets.pipelines.blend.plan.blend_preview import every_dataset_sampled, preview_blend
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
@@ -98,7 +98,7 @@ def test_conversations_are_counted_as_they_are_packed(tmp_path: Path) -> None:
         last = [place for place in places if place.startswith(f"{name}.jsonl")][-len(some) :]
         assert last == [f"{name}.jsonl, from row {number}" for number in range(1, len(some) + 1)]
     store = LocalArtifacts(tmp_path / "out")
-    build_all([spec for spec in blend_specs(blend) if spec.name != "blend"], store)
+    build_all([spec for spec in build_blend_specs(blend) if spec.name != "blend"], store)
     packed: Counter[str] = Counter()
     for partition in store.partitions(blend.dataset, "packed_sft"):
         packed[partition.rpartition("-")[0]] += store.require(blend.artifact("packed_sft", partition)).facts["tokens"]
@@ -183,7 +183,7 @@ def test_of_parquet_no_column_is_looked_at_that_the_shards_do_not_read(tmp_path:
     blend = pretraining(tmp_path, blend={"datasets": [{"name": "a", "path": str(tmp_path / "a.parquet")}]})
     (found,) = preview_blend(blend, plan_blend(blend))
     assert found.rows == 20
-    assert list(blend_sample(blend, plan_blend(blend))) == ["a text"] * 20
+    assert list(read_blend_sample(blend, plan_blend(blend))) == ["a text"] * 20
 
 
 def test_a_dataset_that_rounds_to_zero_fails_and_is_named(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_conversations_that_are_all_too_long_are_the_fault_of_their_length(tmp_p
         blend={"datasets": [{"name": "long", "path": str(path)}]},
     )
     store = LocalArtifacts(tmp_path / "out")
-    build_all([spec for spec in blend_specs(blend) if spec.name in ("blend_plan", "blend_preview")], store)
+    build_all([spec for spec in build_blend_specs(blend) if spec.name in ("blend_plan", "blend_preview")], store)
     finding = every_dataset_sampled(store.require(blend.artifact("blend_preview")))
     assert_names(finding.summary, "`too_long: drop`", "`pack_size")
     assert_names(finding.summary, "`too_long: drop`", "`pack_size: 64`")

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import ConfigError, NotFoundError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_sample import blend_engine
+from dataprep_assets.pipelines.blend.blend_sample import build_blend_engine
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, prepare_sft_shards
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.pipeline import (
@@ -92,8 +92,8 @@ def test_every_packed_row_of_a_chat_blend(tmp_path: Path) -> None:
     plan = load_blend_plan(blend, store)
     for partition in plan.partitions:
         build_blend_snapshot(blend, store, plan, partition)
-    ensure_certificate(blend_engine(blend), store)
-    for result in build_packed_sft(sft_shards(blend, store, plan, plan.partitions), workers=1):
+    ensure_certificate(build_blend_engine(blend), store)
+    for result in build_packed_sft(prepare_sft_shards(blend, store, plan, plan.partitions), workers=1):
         assert result.error is None
     tracer = TrainingBlend(blend).tracer(store)
     seen = set()

@@ -47,6 +47,6 @@ def test_a_license_does_not_list_a_frozen_source_again(tmp_path: Path, monkeypat
     folder = small_sources(tmp_path / "sources")
     frozen = plan_blend(pretraining(folder))
     kept = {unit.name: unit.dataset.unattributed for unit in frozen.units}
-    for unit in licensed(folder).data_blend().units():
+    for unit in licensed(folder).load_data_blend().list_units():
         assert unit.dataset.unattributed == kept[unit.name]
-    assert licensed(folder).data_blend().units()[0].dataset != kept["code"]
+    assert licensed(folder).load_data_blend().list_units()[0].dataset != kept["code"]

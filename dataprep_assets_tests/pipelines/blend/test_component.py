@@ -21,7 +21,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.component import build_dataset_definitions, build_scaffolder
 from dataprep_assets.pipelines.blend import component
 from dataprep_assets.pipelines.blend.component import TrainingBlend
-from dataprep_assets.pipelines.blend.dataset import streamed_shards
+from dataprep_assets.pipelines.blend.dataset import count_shards_per_run
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.rl.transforms import list_declared_sources
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
@@ -103,7 +103,7 @@ def test_a_wrong_blend_file_is_told_by_its_name(text: str, told: str, tmp_path: 
     (tmp_path / "blend.json").write_text(text)
     made = validate_declaration(BlendDeclaration, attributes(blend="blend.json"), tmp_path / "defs.yaml")
     with pytest.raises(ConfigError) as raised:
-        made.data_blend()
+        made.load_data_blend()
     assert str(tmp_path / "blend.json") in str(raised.value)
     assert told in str(raised.value)
 
@@ -121,11 +121,11 @@ def test_jinja_in_the_yaml_is_taken_as_it_is_written(written: str) -> None:
 def test_a_blend_is_the_same_inline_and_in_its_file(tmp_path: Path) -> None:
     (tmp_path / "blend.json").write_text(json.dumps(entry(weight=2)))
     inline, in_file = (
-        validate_declaration(BlendDeclaration, attributes(blend=b), tmp_path / "defs.yaml").data_blend()
+        validate_declaration(BlendDeclaration, attributes(blend=b), tmp_path / "defs.yaml").load_data_blend()
         for b in (entry(weight=2), "blend.json")
     )
     assert inline == in_file
-    assert inline.units()[0].dataset.path == str(tmp_path / "code")
+    assert inline.list_units()[0].dataset.path == str(tmp_path / "code")
 
 
 def test_every_path_is_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_every_path_is_relative_to_the_folder_of_the_yaml(tmp_path: Path) -> Non
     made = validate_declaration(
         BlendDeclaration, attributes(blend=blend, sources=sources, storage="out"), home / "defs.yaml"
     )
-    found = [unit.dataset.path for unit in made.data_blend().units()]
+    found = [unit.dataset.path for unit in made.load_data_blend().list_units()]
     local = [f"{home}/data/code", f"{home}/data/*.jsonl", f"{tmp_path}/defs/shared/a.parquet", "/absolute/b"]
     assert found == [*local, "hf://org/d@main", "s3://b/p", "gs://b/p"]
     assert made.required_tokenizer.path == home / "tokenizer"
@@ -203,7 +203,7 @@ def test_the_shipped_blends_load_as_assets_with_their_checks(family: str) -> Non
 
 
 def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> None:
-    sizes = {stage: len(shipped(f"nano3_{stage}").data_blend().units()) for stage in STAGES}
+    sizes = {stage: len(shipped(f"nano3_{stage}").load_data_blend().list_units()) for stage in STAGES}
     assert sizes == {"pretrain": 23, "sft": 12, "rl": 1}
     for stage in ("pretrain", "sft"):
         tokenizer = shipped(f"nano3_{stage}").required_tokenizer
@@ -219,7 +219,7 @@ def test_the_nano3_blends_are_the_originals_with_what_can_be_pinned_pinned() -> 
     sources = list_declared_sources(rl.rl_options.transforms)
     assert {source.kind for source in sources.values()} == {"dapo", "skywork"}
     assert all("@" in source.path for source in sources.values())
-    assert "@" in rl.data_blend().units()[0].dataset.path
+    assert "@" in rl.load_data_blend().list_units()[0].dataset.path
 
 
 def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_before_anything_was_made_the_plan_is_stale_and_has_no_run(tmp_path: Pat
 
 def test_a_blend_that_streams_keeps_its_workers_busy_and_its_runs_few() -> None:
     blend = shipped("nano3_pretrain").model_copy(update={"workers": 8})
-    assert streamed_shards(blend, 40) == streamed_shards(blend, 2048) == 32
-    assert streamed_shards(blend, 23 * 128) == 46
+    assert count_shards_per_run(blend, 40) == count_shards_per_run(blend, 2048) == 32
+    assert count_shards_per_run(blend, 23 * 128) == 46
 
 
 def test_the_scaffold_is_a_declaration_that_loads(tmp_path: Path) -> None:
@@ -256,4 +256,4 @@ def test_the_scaffold_is_a_declaration_that_loads(tmp_path: Path) -> None:
     path = tmp_path / "my_blend" / "defs.yaml"
     made = validate_declaration(BlendDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     assert made.dataset == "my_blend"
-    assert made.data_blend().units()[0].name == "code"
+    assert made.load_data_blend().list_units()[0].name == "code"

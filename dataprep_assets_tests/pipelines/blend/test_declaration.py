@@ -24,7 +24,7 @@ def _load(folder: Path, value: Any) -> DataBlend:
 
 
 def test_it_has_the_defaults_of_the_original(tmp_path: Path) -> None:
-    (unit,) = _load(tmp_path, {"datasets": [ONE]}).units()
+    (unit,) = _load(tmp_path, {"datasets": [ONE]}).list_units()
     dataset = unit.dataset
     assert (unit.name, unit.split, dataset.weight, dataset.split, dataset.subset) == ("a", None, 1.0, None, None)
     assert dataset.text_field == "text"
@@ -34,7 +34,7 @@ def test_it_has_the_defaults_of_the_original(tmp_path: Path) -> None:
 def test_fields_of_chat_data_belong_to_an_entry(tmp_path: Path) -> None:
     """The original ignores them silently (docs/formats/blend-json.md#ignored-keys)."""
     blend = _load(tmp_path, {"datasets": [{**ONE, "messages_field": "turns", "tools_field": "functions"}]})
-    assert blend.units()[0].dataset.messages_field == "turns"
+    assert blend.list_units()[0].dataset.messages_field == "turns"
 
 
 def test_notes_and_categories_are_kept_and_decide_nothing(tmp_path: Path) -> None:
@@ -43,24 +43,26 @@ def test_notes_and_categories_are_kept_and_decide_nothing(tmp_path: Path) -> Non
     noted = {**ONE, "category": "code", "_note": "§2.3", "_new_in_ultra": True}
     blend = _load(tmp_path, {"_comment": "Phase 1", "_missing_categories": missing, "datasets": [noted]})
     assert blend.notes == {"_comment": "Phase 1", "_missing_categories": missing}
-    (dataset,) = (unit.dataset for unit in blend.units())
+    (dataset,) = (unit.dataset for unit in blend.list_units())
     assert (dataset.category, dataset.notes) == ("code", {"_note": "§2.3", "_new_in_ultra": True})
-    plain = _load(tmp_path, {"datasets": [ONE]}).units()[0].dataset
+    plain = _load(tmp_path, {"datasets": [ONE]}).list_units()[0].dataset
     assert dataset.unattributed == plain.unattributed
 
 
 def test_splits_of_a_blend_are_units_of_their_own(tmp_path: Path) -> None:
     blend = _load(tmp_path, {"train": [ONE], "valid": [ONE], "test": [{"name": "b", "path": "hf://o/b"}]})
-    assert [(u.name, u.home) for u in blend.units()] == [
+    assert [(u.name, u.home) for u in blend.list_units()] == [
         ("a__train", "train"),
         ("a__valid", "valid"),
         ("b__test", "test"),
     ]
-    assert blend.per_split
+    assert blend.has_split_lists
 
 
 def test_weight_zero_leaves_a_dataset_out(tmp_path: Path) -> None:
-    assert [u.name for u in _load(tmp_path, {"datasets": [ONE, {**ONE, "name": "b", "weight": 0}]}).units()] == ["a"]
+    assert [u.name for u in _load(tmp_path, {"datasets": [ONE, {**ONE, "name": "b", "weight": 0}]}).list_units()] == [
+        "a"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +141,15 @@ def test_a_declaration_that_cannot_work_is_refused(changes: dict[str, Any], valu
 
 def test_paths_are_relative_to_the_yaml(tmp_path: Path) -> None:
     inline = _declare().resolve_paths(tmp_path)
-    assert inline.data_blend().units()[0].dataset.path == str(tmp_path / "a.jsonl")
+    assert inline.load_data_blend().list_units()[0].dataset.path == str(tmp_path / "a.jsonl")
     assert inline.required_tokenizer.path == tmp_path / "t"
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.json").write_text(json.dumps({"datasets": [ONE, {"name": "h", "path": "hf://o/h"}]}))
     by_path = _declare(blend="sub/b.json").resolve_paths(tmp_path)
-    assert [u.dataset.path for u in by_path.data_blend().units()] == [str(tmp_path / "sub" / "a.jsonl"), "hf://o/h"]
+    assert [u.dataset.path for u in by_path.load_data_blend().list_units()] == [
+        str(tmp_path / "sub" / "a.jsonl"),
+        "hf://o/h",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,20 +165,20 @@ def test_a_path_that_no_file_can_have_is_refused_with_its_line(tmp_path: Path, p
         _declare(blend=blend)
     (tmp_path / "b.json").write_text(json.dumps(blend, indent=1))
     with raises(ConfigError, "datasets.0.path", *why):
-        _declare(blend="b.json").resolve_paths(tmp_path).data_blend()
+        _declare(blend="b.json").resolve_paths(tmp_path).load_data_blend()
     with raises(ConfigError, *why):
         _declare(blend=path).resolve_paths(tmp_path)
 
 
 def test_a_blend_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with raises(ConfigError, "nowhere.json"):
-        _declare(blend="nowhere.json").resolve_paths(tmp_path).data_blend()
+        _declare(blend="nowhere.json").resolve_paths(tmp_path).load_data_blend()
 
 
 def test_held_out_and_a_file_with_splits_are_refused_together(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(json.dumps({"train": [ONE]}))
     with raises(ConfigError, "b.json", "`held_out`"):
-        _declare(blend="b.json", held_out={"valid": 1}).resolve_paths(tmp_path).data_blend()
+        _declare(blend="b.json", held_out={"valid": 1}).resolve_paths(tmp_path).load_data_blend()
 
 
 @pytest.mark.parametrize(("name", "fits"), [("a.b", True), ("a..b-1.", True), ("a...b", False), ("a....", False)])

@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.fakes.hub_server import HubServer
@@ -75,7 +75,7 @@ def test_a_blend_on_a_hub_has_the_bytes_of_the_same_local_one_at_its_pinned_comm
         assert bins[0] == bins[1]
         commit = hub.commit
         hub.move_branch({"part-2.jsonl": b'{"text": "moved"}\n'})
-        assert list(find_stale(blend_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []
+        assert list(find_stale(build_blend_specs(remote), LocalArtifacts(tmp_path / "remote"))) == []
         again, _ = run(remote, tmp_path / "remote")  # lists the hub again, and finds that it moved
     assert (plan.units[0].commit, again.built[0]) == (commit, "blend_plan")
 

@@ -14,7 +14,7 @@ from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview, every_dataset_sampled
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.plan.planner import plan_blend
-from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, texts, write_rows
@@ -39,7 +39,7 @@ def _chat(path: Path, entry: dict[str, Any] | None = None, **sft: Any) -> BlendD
 
 
 def _told(blend: BlendDeclaration) -> list[tuple[tuple[str | int, ...], str]]:
-    return [(remark.keys, remark.sentence) for remark in blend_remarks(blend)]
+    return [(remark.keys, remark.sentence) for remark in find_blend_remarks(blend)]
 
 
 def _previewed(blend: BlendDeclaration, root: Path) -> str:
@@ -126,10 +126,10 @@ def test_one_file_of_a_hub_that_is_empty_does_not_make_the_dataset_empty(tmp_pat
 
 
 def test_what_cannot_be_read_is_told_of_the_source(tmp_path: Path) -> None:
-    (broken,) = blend_remarks(_blend(write_rows(tmp_path / "a.jsonl", [b"{broken\n"])))
+    (broken,) = find_blend_remarks(_blend(write_rows(tmp_path / "a.jsonl", [b"{broken\n"])))
     assert (broken.keys, broken.of_source) == (("blend", "datasets", 0, "path"), True)
     assert broken.sentence.startswith("a.jsonl: none of its rows can be read")
-    (gone,) = blend_remarks(_blend(tmp_path / "gone" / "c.jsonl"))
+    (gone,) = find_blend_remarks(_blend(tmp_path / "gone" / "c.jsonl"))
     assert (gone.keys, gone.of_source) == (("blend", "datasets", 0, "path"), True)
     assert _told(_blend(tmp_path / "a.jsonl", {"weight": 1, "path": "hf://org/name"})) == []
 
@@ -153,7 +153,7 @@ def test_a_parquet_file_that_cannot_be_opened_is_named_wherever_it_stands(tmp_pa
     whole = write_rows(tmp_path / "d" / "a.parquet", texts("a", 60)).read_bytes()
     (tmp_path / "d" / "b.parquet").write_bytes(whole[:-9])
     blend = _blend(tmp_path / "d", {"path": str(tmp_path / "d")})
-    (remark,) = blend_remarks(blend)
+    (remark,) = find_blend_remarks(blend)
     assert (remark.keys, remark.of_source) == (("blend", "datasets", 0, "path"), True)
     assert "b.parquet" in remark.sentence
 
@@ -252,7 +252,7 @@ def test_a_token_that_is_not_there_is_told_by_the_key_of_the_blend_before_the_pl
     with pytest.raises(TokenizerError) as raised:
         plan_blend(blend)
     assert str(raised.value).startswith(told)
-    (remark,) = blend_remarks(blend)
+    (remark,) = find_blend_remarks(blend)
     assert remark == Remark(keys=(*told.split(":")[0].split("."),), sentence=str(raised.value))
 
 
@@ -266,6 +266,6 @@ def test_a_file_of_records_with_no_field_of_the_others_is_noted(tmp_path: Path, 
     blend = blend.model_copy(update={"sensitive": sensitive})
     assert _told(blend) == []
     (folder / "c.json").write_text('{"data": [{"question": "where?"}]}')
-    (remark,) = blend_remarks(blend)
+    (remark,) = find_blend_remarks(blend)
     assert (remark.keys, remark.hint) == (("blend", "train", 0, "path"), True)
     assert ("c.json" in remark.sentence and "`data`" in remark.sentence) is not sensitive

@@ -12,10 +12,10 @@ from dataprep_assets.formats import flat_bins, megatron
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Ledger
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
+from dataprep_assets.pipelines.blend.indexed_bins import prepare_indexed_bins_shards
 from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.stream import blend_dtype
+from dataprep_assets.pipelines.blend.stream import choose_dtype
 from dataprep_assets.stream.token_shard import TokenShard
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests.messages import raises
@@ -33,7 +33,7 @@ from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
 from dataprep_assets_tests.samples import SAMPLE
 
 BUNDLE = TokenizerBundle.load(SAMPLE / "tokenizer")
-EOS = BUNDLE.token(SEPARATOR, key="separator").id
+EOS = BUNDLE.find_token(SEPARATOR, key="separator").id
 
 
 def _built(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[list[TokenShard], Outcome]:
@@ -41,7 +41,7 @@ def _built(blend: BlendDeclaration, root: Path, workers: int = 1) -> tuple[list[
     build_blend_plan(blend, store)
     plan = load_blend_plan(blend, store)
     build_shards(blend, store, plan, workers, outcome)
-    return indexed_bins_shards(blend, store, plan, plan.partitions), outcome
+    return prepare_indexed_bins_shards(blend, store, plan, plan.partitions), outcome
 
 
 def _documents(work: TokenShard) -> list[list[int]]:
@@ -195,7 +195,7 @@ def test_the_dtype_is_megatrons_and_one_that_wraps_is_refused(tmp_path: Path, si
     tokenizer = {"path": _tokenizer_of(tmp_path / "tokenizer", size)}
 
     def declared(dtype: str) -> str:
-        return blend_dtype(pretraining(tmp_path, tokenizer=tokenizer, pretrain={"dtype": dtype}))
+        return choose_dtype(pretraining(tmp_path, tokenizer=tokenizer, pretrain={"dtype": dtype}))
 
     assert declared("auto") == wanted
     assert declared("int32") == "uint32"

@@ -17,7 +17,7 @@ from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.formats import document_ends, megatron
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_CHECKS, indexed_bins_shards
+from dataprep_assets.pipelines.blend.indexed_bins import INDEXED_BINS_CHECKS, prepare_indexed_bins_shards
 from dataprep_assets.stream.separators import boundaries_match
 from dataprep_assets.stream.token_bins_checks import OpenedTokens, ledger_balances
 from dataprep_assets.stream.token_shard import TokenShard
@@ -27,7 +27,7 @@ from dataprep_assets_tests.pipelines.blend.pipeline import SEPARATOR, finished, 
 from dataprep_assets_tests.pipelines.corpus.shards import bundle
 from dataprep_assets_tests.samples import SAMPLE
 
-EOS = bundle().token(SEPARATOR, key="separator").id
+EOS = bundle().find_token(SEPARATOR, key="separator").id
 OPTIONS: dict[str, Any] = {"separator": SEPARATOR, "min_doc_chars": 30, "max_doc_tokens": 60}
 
 
@@ -37,7 +37,7 @@ def _work(folder: Path, **options: Any) -> TokenShard:
         folder, num_shards=1, pretrain=OPTIONS | options, blend={"datasets": [{"name": "a", "path": str(path)}]}
     )
     _, _, plan = finished(blend, folder / "out")
-    return indexed_bins_shards(blend, LocalArtifacts(folder / "out"), plan, plan.partitions)[0]
+    return prepare_indexed_bins_shards(blend, LocalArtifacts(folder / "out"), plan, plan.partitions)[0]
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_range_of_rows_round_trips(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.parquet", texts("a", 30))
     blend = pretraining(tmp_path, num_shards=3, blend={"datasets": [{"name": "a", "path": str(path)}]})
     _, _, plan = finished(blend, tmp_path / "out")
-    for one in indexed_bins_shards(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions):
+    for one in prepare_indexed_bins_shards(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions):
         assert all(f.passed for f in _findings(one).values())
 
 
@@ -176,7 +176,7 @@ def test_a_bos_that_the_text_holds_itself_is_told(tmp_path: Path, mode: str, dou
         blend={"datasets": [{"name": "a", "path": str(path)}]},
     )
     _, _, plan = finished(blend, tmp_path / "out")
-    (work,) = indexed_bins_shards(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions)
+    (work,) = prepare_indexed_bins_shards(blend, LocalArtifacts(tmp_path / "out"), plan, plan.partitions)
     finding = _findings(work)["document_boundaries_valid"]
     assert (finding.passed, finding.warning, finding.facts["repeated_separators"]) == (
         not doubled,

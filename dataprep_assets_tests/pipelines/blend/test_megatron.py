@@ -34,7 +34,7 @@ def test_every_shard_is_what_megatrons_builder_writes(run_directory: Path, tmp_p
 
 
 def test_indexed_datasets_hold_every_document_once(run_directory: Path) -> None:
-    eos = bundle().token(SEPARATOR, key="separator").id
+    eos = bundle().find_token(SEPARATOR, key="separator").id
     stored = []
     for prefix in prefixes(run_directory):
         stored += [document.tolist() for document in indexed_documents(Path(prefix))[0]]

@@ -10,7 +10,7 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
-from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets.pipelines.blend.sft.shard import PackedSftFacts
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.blend.dagster_blend import REFERENCE, blend, chats, evaluations, failed
@@ -44,14 +44,14 @@ def datasets(folder: Path, **keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def remarks(folder: Path, **keys: dict[str, Any]) -> list[Remark]:
-    return list(blend_remarks(pretraining(folder, blend=datasets(folder, **keys))))
+    return list(find_blend_remarks(pretraining(folder, blend=datasets(folder, **keys))))
 
 
 def test_a_blend_reads_its_files_as_declared(folder: Path, tmp_path: Path) -> None:
     declaration = pretraining(
         folder, blend=datasets(folder, **KEYS), pretrain={"separator": "<|endoftext|>"}, num_shards=3
     )
-    assert list(blend_remarks(declaration)) == []
+    assert list(find_blend_remarks(declaration)) == []
     directory, _, plan = finished(declaration, tmp_path / "root")
     store = LocalArtifacts(tmp_path / "root")
     for unit in plan.units:
@@ -74,12 +74,12 @@ def test_without_the_keys_what_is_wrong_names_them(folder: Path) -> None:
 
 
 def test_a_benchmark_is_read_as_declared(folder: Path) -> None:
-    whole = DeclaredSet(path="b.csv").benchmark("b", folder)
-    read = DeclaredSet(path="b.csv", fields=("text",), **KEYS["csv"]).benchmark("b", folder)
+    whole = DeclaredSet(path="b.csv").build_set("b", folder)
+    read = DeclaredSet(path="b.csv", fields=("text",), **KEYS["csv"]).build_set("b", folder)
     assert (whole.settings, read.settings) == ({}, {"csv_delimiter": ";"})
-    assert [item.parts[0].text for item in read.items(2)] == ["text, of 0", "text, of 1"]
+    assert [item.parts[0].text for item in read.read_items(2)] == ["text, of 0", "text, of 1"]
     with raises(ConfigError, "csv_delimiter"):
-        DeclaredSet(path="b.csv", fields=("text",)).benchmark("b", folder).items()
+        DeclaredSet(path="b.csv", fields=("text",)).build_set("b", folder).items()
 
 
 def test_a_dataset_without_the_field_says_what_its_file_is(folder: Path) -> None:

@@ -184,7 +184,7 @@ def test_a_file_whose_rows_are_all_removed_is_no_error(tmp_path: Path) -> None:
 def test_a_killed_removal_does_not_use_the_spools_of_another_list(tmp_path: Path) -> None:
     from dataprep_assets.integrity.artifacts import LocalArtifacts
     from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
-    from dataprep_assets.pipelines.blend.sft.packed_sft import sft_shards
+    from dataprep_assets.pipelines.blend.sft.packed_sft import prepare_sft_shards
     from dataprep_assets.pipelines.blend.sft.spool import spool_source
 
     made = RetractedBlend(tmp_path, "sft")
@@ -193,7 +193,7 @@ def test_a_killed_removal_does_not_use_the_spools_of_another_list(tmp_path: Path
 
     def spool() -> None:
         plan = load_blend_plan(made.declaration, made.store)
-        (shard,) = sft_shards(made.declaration, made.store, plan, ["first-00001"])
+        (shard,) = prepare_sft_shards(made.declaration, made.store, plan, ["first-00001"])
         for source in shard.sources:
             spool_source(shard.plan, source, shard.scratch, shard.artifact)
         assert LocalArtifacts(shard.scratch).names(made.declaration.dataset) == ["sft_spool"]

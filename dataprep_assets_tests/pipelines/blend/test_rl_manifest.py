@@ -9,7 +9,7 @@ import pytest
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend import describe_run
-from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs
 from dataprep_assets.pipelines.blend.rl_manifest import OpenedRlManifest, points_to_latest_run
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.finished_blend import FinishedBlend, finish
@@ -65,7 +65,7 @@ def test_its_path_stays_while_the_run_is_another(tmp_path: Path) -> None:
     assert before != after
     assert len(Path(before).read_bytes().splitlines()) == 11  # a trainer that has the old run goes on
     assert len(Path(after).read_bytes().splitlines()) == 12
-    assert list(find_stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
+    assert list(find_stale(build_blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
 
 
 def test_records_are_there_as_often_as_the_weights_ask(tmp_path: Path) -> None:

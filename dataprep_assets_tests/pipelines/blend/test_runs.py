@@ -11,7 +11,7 @@ from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.formats import blend_json
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_preview import preview_blend
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
@@ -173,7 +173,7 @@ def test_a_trainer_may_see_the_storage_elsewhere(tmp_path: Path) -> None:
 
 def _stale(blend: BlendDeclaration, root: Path) -> dict[str, str]:
     """Stale artifacts with their reasons."""
-    return {one.name: one.reason for one in find_stale(blend_specs(blend), LocalArtifacts(root))}
+    return {one.name: one.reason for one in find_stale(build_blend_specs(blend), LocalArtifacts(root))}
 
 
 def test_nothing_is_stale_after_a_run_and_each_loss_is_noticed(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_blend_is_made_of_google_buckets(tmp_path: Path, monkeypatch: pytest.M
             tmp_path / "s", (1.0, 1.0), blend={"train": entries}, sources={"object_cache": tmp_path / "objects"}
         )
         directory, _, _ = finished(blend, tmp_path / "out")
-        assert list(find_stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
+        assert list(find_stale(build_blend_specs(blend), LocalArtifacts(tmp_path / "out"))) == []
     of_folders, _, _ = finished(local, tmp_path / "of folders")
     made, wanted = (
         sorted((path.relative_to(place).parts[1], path.name, path.read_bytes()) for path in place.rglob("*.jsonl"))

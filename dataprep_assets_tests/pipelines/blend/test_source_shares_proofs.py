@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.engine.staleness.rebuild import count_retracted_documents, find_held_retractions
+from dataprep_assets.engine.staleness.rebuild import count_retracted_documents, find_remaining_retractions
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import NotFoundError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.blend_checks import blend_sources_unchanged
-from dataprep_assets.pipelines.blend.blend_tracer import blend_tracer
-from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.blend.blend_tracer import build_blend_tracer
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.retract import retract_documents
@@ -147,11 +147,11 @@ def test_a_document_that_a_corpus_retracted_is_told_of_a_blend_until_it_is_out_o
     retracted = count_retracted_documents(corpus_specs(corpus), store)
 
     def held(found: FinishedBlend) -> list[str]:
-        others = [(blend_specs(found.blend), found.store)]
-        return [one.artifact for one in find_held_retractions(corpus.dataset, retracted, others)]
+        others = [(build_blend_specs(found.blend), found.store)]
+        return [one.artifact for one in find_remaining_retractions(corpus.dataset, retracted, others)]
 
     def traced(found: FinishedBlend) -> list[str]:
-        tracer = blend_tracer(found.blend, found.store, blend_specs(found.blend))
+        tracer = build_blend_tracer(found.blend, found.store, build_blend_specs(found.blend))
         return [one.source for one in trace_documents(tracer, text=text_of("code", 6), decode=False)]
 
     assert held(good) == ["indexed_bins"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dataprep_assets.engine.artifact.spec import EDITED, poll_source
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.plan.blend_plan import blend_watch, build_blend_plan
+from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan, build_blend_watch
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraining, small_sources, texts, write_rows
 
@@ -13,18 +13,18 @@ from dataprep_assets_tests.pipelines.blend.pipeline import blend_json, pretraini
 def test_files_and_datasets_come_and_go(tmp_path: Path) -> None:
     folder, store = small_sources(tmp_path / "sources"), LocalArtifacts(tmp_path / "out")
     blend = pretraining(folder)
-    assert poll_source(blend_watch(blend), store, None).change == "2 datasets not planned yet"
+    assert poll_source(build_blend_watch(blend), store, None).change == "2 datasets not planned yet"
     build_blend_plan(blend, store)
-    planned = poll_source(blend_watch(blend), store, None)
+    planned = poll_source(build_blend_watch(blend), store, None)
     assert planned.change == ""
     os.utime(folder / "code" / "part-2.jsonl.zst", ns=(10**9, 10**9))
-    assert poll_source(blend_watch(blend), store, planned.identity).change == EDITED
+    assert poll_source(build_blend_watch(blend), store, planned.identity).change == EDITED
     write_rows(folder / "code" / "part-11.jsonl", texts("code", 9, 90))
     write_rows(folder / "web" / "train-00000.parquet", texts("web", 61))
-    assert poll_source(blend_watch(blend), store, planned.identity).change == "1 file added, 1 file changed"
+    assert poll_source(build_blend_watch(blend), store, planned.identity).change == "1 file added, 1 file changed"
     grown = blend_json(folder)
     grown["datasets"] = [grown["datasets"][0], {"name": "talk", "path": str(folder / "web")}]
-    assert poll_source(blend_watch(pretraining(folder, blend=grown)), store, planned.identity).change == (
+    assert poll_source(build_blend_watch(pretraining(folder, blend=grown)), store, planned.identity).change == (
         "1 file added, 1 dataset new, 1 dataset gone"
     )
 
@@ -40,10 +40,10 @@ def test_a_hub_is_asked_for_its_commit_alone_until_that_moves(tmp_path: Path) ->
         )
         build_blend_plan(blend, store)
         requests = len(hub.log)
-        planned = poll_source(blend_watch(blend), store, None)
+        planned = poll_source(build_blend_watch(blend), store, None)
         assert planned.change == ""
         assert {request.name for request in hub.log[requests:]} == {"revision"}
         hub.move_branch({"train-0.jsonl": rows, "README.md": b"words"})
-        assert poll_source(blend_watch(blend), store, planned.identity).change == ""
+        assert poll_source(build_blend_watch(blend), store, planned.identity).change == ""
         hub.move_branch({"train-0.jsonl": rows, "train-1.jsonl": rows})
-        assert poll_source(blend_watch(blend), store, planned.identity).change == "1 file added"
+        assert poll_source(build_blend_watch(blend), store, planned.identity).change == "1 file added"

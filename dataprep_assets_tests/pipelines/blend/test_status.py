@@ -13,7 +13,7 @@ from dataprep_assets.engine.staleness.step_times import StepTimes
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.bucket import BucketArtifacts
 from dataprep_assets.pipelines.blend import runs
-from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.planning.cost import Machine
 from dataprep_assets.stores.connect import S3Address
@@ -78,8 +78,8 @@ def test_the_first_stale_artifact_tells_why_and_the_others_that_they_follow_from
 ) -> None:
     blend, store = pretraining(small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
     run(blend, tmp_path / "out")
-    assert list(find_stale(blend_specs(blend), store)) == []
-    found, *others = find_stale(blend_specs(change(tmp_path) or blend), store)
+    assert list(find_stale(build_blend_specs(blend), store)) == []
+    found, *others = find_stale(build_blend_specs(change(tmp_path) or blend), store)
     assert (found.name, found.kind) == (f"small_blend/{first}", kind)
     assert found.reason.startswith(reason)
     # what is damaged comes back as it was, so nothing follows
@@ -89,12 +89,12 @@ def test_the_first_stale_artifact_tells_why_and_the_others_that_they_follow_from
 def test_what_a_blend_will_build_is_told_before_and_after_its_plan(tmp_path: Path) -> None:
     blend, store = pretraining(small_sources(tmp_path / "s")), LocalArtifacts(tmp_path / "out")
     machine, times = Machine(cores=1, bandwidth=1e6), StepTimes(tmp_path / "step_times.json")
-    before = plan_rebuild(blend_specs(blend), store, machine, times)
+    before = plan_rebuild(build_blend_specs(blend), store, machine, times)
     assert {work.stale.kind for work in before.works} == {"missing"}
     assert before.tokenized == []
     run(blend, tmp_path / "out")
     absent(tmp_path)
-    (shard, _) = plan_rebuild(blend_specs(blend), store, machine, times).works
+    (shard, _) = plan_rebuild(build_blend_specs(blend), store, machine, times).works
     assert shard.stale.partition == "web-00001"
     assert shard.reading is not None
     assert shard.reading.tokenized
@@ -106,7 +106,7 @@ def test_a_run_of_an_older_version_says_so(tmp_path: Path, monkeypatch: pytest.M
     blend = pretraining(small_sources(tmp_path / "s"))
     run(blend, tmp_path / "out")
     monkeypatch.setitem(runs.VERSIONS, "pretrain", 3)
-    (found,) = find_stale(blend_specs(blend), LocalArtifacts(tmp_path / "out"))
+    (found,) = find_stale(build_blend_specs(blend), LocalArtifacts(tmp_path / "out"))
     assert (found.kind, found.reason) == ("older version", "built by version 2 of this step; the current version is 3")
 
 
@@ -114,7 +114,7 @@ def test_records_tell_their_settings(tmp_path: Path) -> None:
     before = weighted_records(tmp_path / "s", (1.0, 1.0))
     run(before, tmp_path / "out")
     after = weighted_records(tmp_path / "s", (1.0, 1.0), rl={"compression": "zstd"})
-    found = next(find_stale(blend_specs(after), LocalArtifacts(tmp_path / "out")))
+    found = next(find_stale(build_blend_specs(after), LocalArtifacts(tmp_path / "out")))
     assert found.reason == "options.compression was none, now zstd"
 
 
@@ -134,6 +134,6 @@ def test_abandoned_uploads_of_a_blend_in_a_bucket_are_given_up(moto: str, tmp_pa
     def unfinished() -> list[str]:
         return [upload["Key"] for upload in client.list_multipart_uploads(Bucket=name).get("Uploads", [])]
 
-    assert list(find_stale(blend_specs(blend), store)) == []
-    remove_leftovers(blend_specs(blend), store)  # an upload of this server counts as begun years ago
+    assert list(find_stale(build_blend_specs(blend), store)) == []
+    remove_leftovers(build_blend_specs(blend), store)  # an upload of this server counts as begun years ago
     assert unfinished() == ["another/file"]

@@ -17,8 +17,8 @@ from dataprep_assets.pipelines.corpus.combined_bins import build_combined_bins
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import build_snapshot
-from dataprep_assets.pipelines.corpus.source.source_parts import corpus_engine
-from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, token_shards
+from dataprep_assets.pipelines.corpus.source.source_parts import build_corpus_engine
+from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, plan_token_shards
 from dataprep_assets.pipelines.corpus.view import build_view
 from dataprep_assets.stream.engine_certificate import ensure_certificate, load_certificate
 from dataprep_assets.stream.shard_job import build_token_bins
@@ -65,9 +65,9 @@ def run_pipeline(corpus: CorpusDeclaration, root: Path | ArtifactStore, workers:
     manifest = load_manifest(corpus, store)
     for partition in manifest.plan:
         outcome.add(*build_snapshot(corpus, store, manifest, partition))
-    outcome.add(*ensure_certificate(corpus_engine(corpus), store))
+    outcome.add(*ensure_certificate(build_corpus_engine(corpus), store))
     plan = build_stream_plan(corpus, load_certificate(corpus, store))
-    works = token_shards(corpus, store, manifest, plan, manifest.plan)
+    works = plan_token_shards(corpus, store, manifest, plan, manifest.plan)
     for result in build_token_bins(works, workers=workers, verification=corpus.verify):
         if result.receipt is not None:
             outcome.add(result.receipt, result.reused)

@@ -97,7 +97,7 @@ def make_plan(bundle: TokenizerBundle, **changes: Any) -> StreamPlan:
         tokenizer_digest=bundle.digest,
         certificate=_certificate(mode).to_json(),
         special_tokens=mode,
-        separator_id=bundle.token("<|endoftext|>", key="separator").id,
+        separator_id=bundle.find_token("<|endoftext|>", key="separator").id,
         bos_id=None,
         dtype="uint16",
         text_field="text",

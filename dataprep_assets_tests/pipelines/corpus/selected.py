@@ -13,10 +13,10 @@ from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.pipelines.corpus.curation.tagged_shard import ensure_tags
-from dataprep_assets.pipelines.corpus.curation.tags import tagged_shards
+from dataprep_assets.pipelines.corpus.curation.tags import plan_tagged_shards
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.duplicates.signatures import signature_shards
+from dataprep_assets.pipelines.corpus.duplicates.signatures import plan_signature_shards
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import ensure_signatures
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets_tests.samples import SAMPLE
@@ -81,9 +81,9 @@ class Selected:
         """The tags and signatures of all shards."""
         manifest = load_manifest(corpus, self.store)
         keys = list(manifest.plan)
-        for tagged in tagged_shards(corpus, self.store, manifest, keys):
+        for tagged in plan_tagged_shards(corpus, self.store, manifest, keys):
             self._note(Outcome.from_receipt(*ensure_tags(tagged, "full", None)), "tags")
-        for signed in signature_shards(corpus, self.store, manifest, keys):
+        for signed in plan_signature_shards(corpus, self.store, manifest, keys):
             self._note(Outcome.from_receipt(*ensure_signatures(signed, "full", None)), "signatures")
 
     def _run(self, spec: ArtifactSpec, workers: int = 1) -> None:

@@ -17,10 +17,10 @@ from dataprep_assets.execution.progress import Progress
 from dataprep_assets.execution.run_task import Pool
 from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
-from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.commit import open_staging
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.stores.files import sha256_file
-from dataprep_assets.stream.shard_job import ensure_shard, whole_shard_jobs
+from dataprep_assets.stream.shard_job import build_whole_shard_jobs, ensure_shard
 from dataprep_assets.stream.token_shard import ENDS, QUARANTINE, TOKENS, TokenShard, encode_piece, seal_shard
 from dataprep_assets.stream.token_stream import SourcePart, StreamPlan
 from dataprep_assets.tokenization.bundle import TokenizerBundle
@@ -50,9 +50,9 @@ def stream_plan(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer
         tokenizer_digest=bundle(folder).digest,
         certificate=certificate(mode, folder).to_json(),
         special_tokens=mode,
-        separator_id=bundle(folder).token(SEPARATOR, key="separator").id,
+        separator_id=bundle(folder).find_token(SEPARATOR, key="separator").id,
         bos_id=None,
-        dtype=flat_bins.dtype_for_vocab(bundle(folder).vocab_size),
+        dtype=flat_bins.choose_dtype(bundle(folder).vocab_size),
         text_field="text",
         bad_records="fail",
         sample_rate=0.0,
@@ -62,7 +62,7 @@ def stream_plan(mode: SpecialTokens = "text", folder: Path = SAMPLE / "tokenizer
 
 def build_whole_shards(shards: Sequence[TokenShard], pool: Pool) -> Iterator[Outcome]:
     """Make the shards that are not current, one task each, on an open pool."""
-    yield from run_jobs(pool, whole_shard_jobs(shards, ensure_shard, "full", None), Progress())
+    yield from run_jobs(pool, build_whole_shard_jobs(shards, ensure_shard, "full", None), Progress())
 
 
 def write_lines(path: Path, lines: Iterable[str | bytes]) -> Path:
@@ -132,7 +132,7 @@ class Shard:
 
 def build(work: TokenShard) -> Shard:
     """Encode every file and seal the shard."""
-    with staging(work.directory, work.key) as staged:
+    with open_staging(work.directory, work.key) as staged:
         parts = {piece: encode_piece(work.plan, file, staged, piece) for piece, file in enumerate(work.files)}
         return Shard(work.directory, seal_shard(work, staged, parts))
 

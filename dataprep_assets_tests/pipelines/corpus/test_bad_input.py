@@ -33,7 +33,7 @@ from dataprep_assets_tests.pipelines.corpus.shards import (
 )
 from dataprep_assets_tests.sources.json_lines import BAD, BLANK, GOOD
 
-END = bundle().token(SEPARATOR, key="separator").id
+END = bundle().find_token(SEPARATOR, key="separator").id
 
 
 @pytest.mark.parametrize(("line", "reason"), BAD.values(), ids=BAD)

@@ -12,7 +12,7 @@ from dataprep_assets.pipelines.corpus.component import TokenizedCorpus
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.declaration import HubCacheSource, HubSource, LocalSource, ObjectStoreSource
 from dataprep_assets.stream.source import describe_card_source
-from dataprep_assets.tokenization.engines import installed_version
+from dataprep_assets.tokenization.engines import find_installed_version
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 from dataprep_assets_tests.samples import SAMPLE, SMALL
 
@@ -77,7 +77,7 @@ def test_the_page_counts_by_split_and_names_the_tokenizer(store: LocalArtifacts)
     tables = "letters by Unicode 16.0, normalization by Unicode 9.0"
     assert f"* Unicode versions of Hugging Face tokenizers: {tables}" in page
     assert (
-        f"* engine: tokenizers {installed_version('tokenizers')} (the declaration asks for the reference engine)"
+        f"* engine: tokenizers {find_installed_version('tokenizers')} (the declaration asks for the reference engine)"
         in page
     )
     assert str(SAMPLE) not in page

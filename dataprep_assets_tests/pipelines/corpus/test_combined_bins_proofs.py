@@ -17,10 +17,13 @@ from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.sample_shards import Combined, Sample
 
 SEPARATOR = 4094
-matches_shards, totals_match = fail_on_errors(combined_bins.matches_shards), fail_on_errors(combined_bins.totals_match)
+matches_shards, totals_match = (
+    fail_on_errors(combined_bins.check_concatenation),
+    fail_on_errors(combined_bins.check_totals),
+)
 sources_complete, meta_matches = (
-    fail_on_errors(combined_bins.sources_complete),
-    fail_on_errors(combined_bins.meta_matches),
+    fail_on_errors(combined_bins.check_sources),
+    fail_on_errors(combined_bins.check_meta),
 )
 
 

@@ -22,7 +22,7 @@ from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import read_coverage
 from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
-from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
+from dataprep_assets.pipelines.corpus.remarks import find_corpus_remarks
 from dataprep_assets_tests.curation.signed import page
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.hub_server import HubServer
@@ -122,7 +122,7 @@ def test_a_set_is_read_once_for_all_batches_and_again_when_it_changes(tmp_path: 
         batch = asked(text)
         with counted(tmp_path) as opened:
             for _ in range(10):
-                assert tagger.look(batch)[OVERLAP] == [1.0]
+                assert tagger.tag_batch(batch)[OVERLAP] == [1.0]
         assert opened == {path.name: 3}  # its digest, what it is, and its items
 
 
@@ -192,7 +192,7 @@ def test_short_texts_and_common_phrases_flag_nothing(tmp_path: Path) -> None:
     benchmarks = Benchmarks([BenchmarkSet(name="set", path=tmp_path / "set.parquet")], 8, 13)
     assert benchmarks.coverage == {"set": Coverage(items=10)}
     assert benchmarks.common > 0
-    names, shares = benchmarks.best_matches([instruction, "yes", items[3]["prompt"], words(draw, 100)])
+    names, shares = benchmarks.find_best_matches([instruction, "yes", items[3]["prompt"], words(draw, 100)])
     assert names == [None, None, "set:4:prompt", None]
     assert shares == [0, 0, 1, 0]
     assert set(rewrite_text("a b")) == {"case", "punctuation", "white space", "line breaks", "embedded", "Unicode"}
@@ -231,7 +231,7 @@ def test_items_that_are_not_looked_for_are_told_and_too_many_of_them_block(
 
 def of_sets(leaky: Leaky) -> list[Remark]:
     """What `dataprep check` says of its sets."""
-    return [one for one in corpus_remarks(leaky.corpus) if one.keys[0] == "decontaminate"]
+    return [one for one in find_corpus_remarks(leaky.corpus) if one.keys[0] == "decontaminate"]
 
 
 @pytest.mark.parametrize(
@@ -279,19 +279,19 @@ def test_a_passage_of_several_questions_is_looked_for_once_and_an_instruction_is
     benchmarks = Benchmarks([BenchmarkSet(name="set", path=path)], 8, 13)
     assert len(benchmarks.items) == 20 + 80
     assert benchmarks.coverage == {"set": Coverage(items=80)}
-    assert benchmarks.best_matches([passages[2], instruction, items[9]["question"]]) == (
+    assert benchmarks.find_best_matches([passages[2], instruction, items[9]["question"]]) == (
         ["set:9:context", None, "set:10:question"],
         [1, 0, 1],
     )
     # the same set twice is found under its first name
     again = Benchmarks([BenchmarkSet(name=name, path=path) for name in ("set", "again", "more")], 8, 13)
-    assert again.best_matches([passages[2]]) == (["set:9:context"], [1])
+    assert again.find_best_matches([passages[2]]) == (["set:9:context"], [1])
     # an instruction of one set stays one, though a larger set has it in a few places
     (tmp_path / "large.jsonl").write_text(
         "".join(json.dumps({"prompt": instruction if n < 3 else words(draw, 20)}) + "\n" for n in range(1000))
     )
     sets = [BenchmarkSet(name=name, path=tmp_path / f"{name}.jsonl") for name in ("set", "large")]
-    assert Benchmarks(sets, 8, 13).best_matches([instruction]) == ([None], [0])
+    assert Benchmarks(sets, 8, 13).find_best_matches([instruction]) == ([None], [0])
     with raises(ConfigError, "sets.set", 3):
         Benchmarks([BenchmarkSet(name="set", path=path, fields=("prompt",))], 8, 13)
 

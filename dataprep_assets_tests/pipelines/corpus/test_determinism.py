@@ -95,13 +95,13 @@ def test_a_worker_count_changed_half_way_changes_no_byte(built: Path, tmp_path: 
 def prepared_works(corpus: CorpusDeclaration, built: Path, root: Path) -> list[TokenShard]:
     from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
     from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan as declared_plan
-    from dataprep_assets.pipelines.corpus.token_bins import token_shards
+    from dataprep_assets.pipelines.corpus.token_bins import plan_token_shards
     from dataprep_assets.stream.engine_certificate import load_certificate
 
     store = LocalArtifacts(built)
     manifest = load_manifest(corpus, store)
     plan = declared_plan(corpus, load_certificate(corpus, store))
-    works = token_shards(corpus, store, manifest, plan, manifest.plan)
+    works = plan_token_shards(corpus, store, manifest, plan, manifest.plan)
     return [replace(work, store=LocalArtifacts(root)) for work in works]
 
 

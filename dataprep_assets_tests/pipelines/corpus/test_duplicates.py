@@ -24,7 +24,7 @@ from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.curation.excerpts import Excerpts
 from dataprep_assets.pipelines.corpus.curation.kept_documents import predict_duplicates_change
-from dataprep_assets.pipelines.corpus.dataset import card_sections
+from dataprep_assets.pipelines.corpus.dataset import build_card_sections
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.curation.signed import edited, one_other, page
@@ -123,7 +123,7 @@ def test_recall_is_drawn_for_the_ui_and_the_curve_for_the_card(made: Pages) -> N
     specs = list(made.specs().values())
     duplicates = next(one for one in specs if one.name == "duplicates")
     receipt = made.store.require(made.corpus.artifact("duplicates"))
-    (section,) = card_sections(made.corpus, {duplicates: [receipt]})
+    (section,) = build_card_sections(made.corpus, {duplicates: [receipt]})
     assert section.text.startswith("13 of 53 documents were dropped as duplicates of a kept document.")
     assert "data:image/svg+xml;base64," in section.text
 
@@ -362,7 +362,7 @@ def test_signatures_of_sensitive_data_are_keyed(tmp_path: Path, monkeypatch: pyt
     assert all(one.passed for name, one in findings.items() if name != "permissions_private"), findings
     receipt = pages.store.require(pages.corpus.artifact("duplicates"))
     assert "largest_clusters" not in pages.specs()["duplicates", None].metadata(pages.store, receipt)
-    assert Excerpts(pages.corpus, pages.store).excerpt("train/a.jsonl:1") == ""
+    assert Excerpts(pages.corpus, pages.store).read_excerpt("train/a.jsonl:1") == ""
     words = {word for words in pages.pages for word in words}
     assert not words & set(" ".join(one.summary for one in findings.values()).split())
     with raises(ValidationError, "document.id_key"):
@@ -435,8 +435,8 @@ def test_bands_that_find_less_than_promised_fail_the_check(pages: Pages, monkeyp
     demanding.build()
     found = demanding.findings()["recall_sufficient"]
     assert_names(found.summary, "planted", "threshold")
-    real = Signer.bands
-    monkeypatch.setattr(Signer, "bands", lambda self, *given: _half(real(self, *given)))
+    real = Signer.compute_bands
+    monkeypatch.setattr(Signer, "compute_bands", lambda self, *given: _half(real(self, *given)))
     found = pages.findings()["recall_sufficient"]
     assert not found.passed
     assert found.facts["defects"] == 2

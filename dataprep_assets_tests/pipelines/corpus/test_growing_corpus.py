@@ -12,14 +12,14 @@ from dataprep_assets.engine.staleness.status import find_unplanned_artifacts
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import IntegrityError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.integrity.commit import staging
+from dataprep_assets.integrity.commit import open_staging
 from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets.integrity.verify import verify_path
-from dataprep_assets.pipelines.corpus.combined_bins import shard_receipts
+from dataprep_assets.pipelines.corpus.combined_bins import read_shard_receipts
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
-from dataprep_assets.pipelines.corpus.source.source_rows import corpus_tracer
-from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, token_shards
+from dataprep_assets.pipelines.corpus.source.source_rows import build_corpus_tracer
+from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, plan_token_shards
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.token_shard import encode_piece
 from dataprep_assets_tests.faults.edits import flip_byte
@@ -157,7 +157,7 @@ def test_a_renamed_file_of_the_last_shard_leaves_nothing_that_names_the_old_one(
     (spec,) = [spec for spec in corpus.specs() if spec.path == ("sample_corpus", "combined_bins_val")]
     findings = dict(spec.examine(corpus.store, []))
     assert {name for name, finding in findings.items() if not finding.passed} == set()
-    tracer = corpus_tracer(corpus.declared(), corpus.store, corpus.specs())
+    tracer = build_corpus_tracer(corpus.declared(), corpus.store, corpus.specs())
     (found,) = trace_documents(tracer, split="val", token=0)
     assert tracer.notes == ()
     assert found.source == "validation/chunk1/renamed.jsonl.zst:1"
@@ -242,7 +242,7 @@ def test_combined_bins_never_mix_two_plans(corpus: ChangedCorpus) -> None:
     build_manifest_artifact(corpus.declared(), corpus.store)
     manifest = load_manifest(corpus.declared(), corpus.store)
     with raises(IntegrityError, "token_bins/train-00001", "files"):
-        shard_receipts(corpus.declared(), corpus.store, manifest, "train")
+        read_shard_receipts(corpus.declared(), corpus.store, manifest, "train")
 
 
 def test_parts_of_a_killed_shard_are_not_taken_for_each_others(tmp_path: Path) -> None:
@@ -258,9 +258,9 @@ def test_parts_of_a_killed_shard_are_not_taken_for_each_others(tmp_path: Path) -
     assert run_pipeline(corpus, root).failed == {}
     manifest = load_manifest(corpus, store)
     plan = build_stream_plan(corpus, load_certificate(corpus, store))
-    (shard,) = token_shards(corpus, store, manifest, plan, ["b-00000"])
+    (shard,) = plan_token_shards(corpus, store, manifest, plan, ["b-00000"])
     shutil.rmtree(shard.directory)
-    with staging(shard.directory, shard.key) as staged:  # what a run leaves that is killed before its last file
+    with open_staging(shard.directory, shard.key) as staged:  # what a run leaves that is killed before its last file
         for piece in range(2):
             encode_piece(plan, shard.files[piece], staged, piece)
     write(data / "a/2.jsonl.zst", "two")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dataprep_assets.errors import SourceError
-from dataprep_assets.pipelines.corpus.source.manifest import count_matches, entries_resolve, plan_covers
+from dataprep_assets.pipelines.corpus.source.manifest import check_entries, check_listing, check_plan
 from dataprep_assets.planning.manifest import ManifestEntry, SourceFile
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.sample_shards import INCLUDE, SPLITS, Sample
@@ -21,22 +21,22 @@ def relisted(sample: Sample, **changes: object) -> list[SourceFile]:
 
 
 def test_the_same_listing_in_another_order_matches(sample: Sample) -> None:
-    found = count_matches(sample.entries, sample.listed[::-1], INCLUDE, SPLITS)
+    found = check_listing(sample.entries, sample.listed[::-1], INCLUDE, SPLITS)
     assert found.passed
     assert found.facts["files"] == found.facts["files_in_source"] == len(sample.listed)
 
 
 def test_a_lost_file_is_named(sample: Sample) -> None:
-    found = count_matches(sample.entries, [f for f in sample.listed if f.relpath != ONE], INCLUDE, SPLITS)
+    found = check_listing(sample.entries, [f for f in sample.listed if f.relpath != ONE], INCLUDE, SPLITS)
     assert not found.passed
     assert_names(found.summary, "1 file", ONE)
 
 
 def test_a_new_file_is_named_if_the_globs_want_it(sample: Sample) -> None:
     readme = SourceFile(relpath="README.md", size_bytes=1)
-    assert count_matches(sample.entries, [*sample.listed, readme], INCLUDE, SPLITS).passed
+    assert check_listing(sample.entries, [*sample.listed, readme], INCLUDE, SPLITS).passed
     new = SourceFile(relpath="train/chunk3/new.jsonl.zst", size_bytes=1)
-    found = count_matches(sample.entries, [*sample.listed, new], INCLUDE, SPLITS)
+    found = check_listing(sample.entries, [*sample.listed, new], INCLUDE, SPLITS)
     assert not found.passed
     assert_names(found.summary, "1 file", "train/chunk3/new.jsonl.zst")
 
@@ -46,28 +46,28 @@ def test_a_changed_size_digest_or_etag_is_named(sample: Sample) -> None:
         ({"size_bytes": 7}, "but the source has 7"),
         ({"sha256": "f" * 64}, "the source has " + "f" * 64),
     ):
-        found = count_matches(sample.entries, relisted(sample, **changes), INCLUDE, SPLITS)
+        found = check_listing(sample.entries, relisted(sample, **changes), INCLUDE, SPLITS)
         assert not found.passed
         assert found.summary.startswith(f"{ONE}: the manifest lists")
         assert said in found.summary
     tagged = [e._replace(sha256=None, etag="old") for e in sample.entries]
     assert_names(
-        count_matches(tagged, relisted(sample, sha256=None, etag="new"), INCLUDE, SPLITS).summary, "old", "new"
+        check_listing(tagged, relisted(sample, sha256=None, etag="new"), INCLUDE, SPLITS).summary, "old", "new"
     )
 
 
 def test_an_entry_listed_twice_or_in_another_split_is_named(sample: Sample) -> None:
-    found = count_matches([*sample.entries, sample.entries[0]], sample.listed, INCLUDE, SPLITS)
+    found = check_listing([*sample.entries, sample.entries[0]], sample.listed, INCLUDE, SPLITS)
     assert_names(found.summary, "1 file", sample.entries[0].relpath, "once")
     moved = [e._replace(split="val") if e.relpath == ONE else e for e in sample.entries]
-    assert_names(count_matches(moved, sample.listed, INCLUDE, SPLITS).summary, "val", "train")
+    assert_names(check_listing(moved, sample.listed, INCLUDE, SPLITS).summary, "val", "train")
 
 
 def test_entries_resolve_to_files_of_their_size(sample: Sample) -> None:
-    found = entries_resolve(sample.entries, resolve, seed=1)
+    found = check_entries(sample.entries, resolve, seed=1)
     assert found.passed
     assert found.facts["sampled"] == len(sample.entries)
-    assert entries_resolve([], resolve, seed=1).passed
+    assert check_entries([], resolve, seed=1).passed
 
 
 def test_an_entry_that_does_not_resolve_is_named(sample: Sample, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_an_entry_that_does_not_resolve_is_named(sample: Sample, tmp_path: Path)
             raise SourceError("the cache is gone")
         return resolve(entry)
 
-    found = entries_resolve(sample.entries, unlucky, seed=1)
+    found = check_entries(sample.entries, unlucky, seed=1)
     assert not found.passed
     names = [e.relpath for e in sample.entries[:3]]
     said = [str(row["defect"]) for row in found.table]
@@ -94,7 +94,7 @@ def test_an_entry_that_does_not_resolve_is_named(sample: Sample, tmp_path: Path)
 
 
 def test_the_frozen_plan_covers_the_manifest(sample: Sample) -> None:
-    found = plan_covers(sample.entries, sample.plan)
+    found = check_plan(sample.entries, sample.plan)
     assert found.passed
     assert found.facts["shards"] == len(sample.plan)
 
@@ -109,11 +109,11 @@ def test_a_hole_an_overlap_a_foreign_file_and_a_short_plan_are_named(sample: Sam
         ({first: range(0)}, f"{first}: range(0, 0) are not consecutive files"),
         ({second: range(cut, stop + 1)}, f"{second}: 1 file belongs to a different split: validation/"),
     ):
-        found = plan_covers(sample.entries, sample.plan | changes)
+        found = check_plan(sample.entries, sample.plan | changes)
         assert not found.passed
         assert said in found.summary
     last = list(sample.plan)[-1]
-    found = plan_covers(sample.entries, {k: r for k, r in sample.plan.items() if k != last})
+    found = check_plan(sample.entries, {k: r for k, r in sample.plan.items() if k != last})
     assert_names(found.summary, len(sample.entries))
     swapped = [sample.entries[1], sample.entries[0], *sample.entries[2:]]
-    assert_names(plan_covers(swapped, sample.plan).summary, "line 1", "ordinal 1")
+    assert_names(check_plan(swapped, sample.plan).summary, "line 1", "ordinal 1")

@@ -7,18 +7,18 @@ import pytest
 
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
-from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
+from dataprep_assets.pipelines.corpus.remarks import find_corpus_remarks
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 
 
 def remarks_on(folder: Path, include: Sequence[str] = ("**/*.jsonl",), **more: object) -> list[Remark]:
     corpus = sample_declaration(folder, include=list(include), splits={"train": ["**/*"]}, views=["nanogpt"], **more)
-    return list(corpus_remarks(corpus))
+    return list(find_corpus_remarks(corpus))
 
 
 def server_remarks(source: Mapping[str, str]) -> list[Remark]:
     corpus = CorpusDeclaration.model_validate({**sample_declaration(views=["nanogpt"]).model_dump(), "source": source})
-    return list(corpus_remarks(corpus))
+    return list(find_corpus_remarks(corpus))
 
 
 def test_a_file_with_two_names_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from dataprep_assets.curation.id_list import read_ids
-from dataprep_assets.curation.retractions import Retraction, add_retractions, hash_id_of
+from dataprep_assets.curation.retractions import Retraction, add_retractions, hash_id_value
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.engine.lock.drift import find_recipe_drift
@@ -28,7 +28,7 @@ from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.retract import locate_rows, require_document_ids
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
-from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, token_shards
+from dataprep_assets.pipelines.corpus.token_bins import build_stream_plan, plan_token_shards
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.token_bins_checks import TOKEN_BINS_CHECKS, OpenedTokens
@@ -105,7 +105,7 @@ class Retracting:
         corpus = self.declared
         manifest = load_manifest(corpus, self.store)
         plan = build_stream_plan(corpus, load_certificate(corpus, self.store))
-        (shard,) = token_shards(corpus, self.store, manifest, plan, [partition])
+        (shard,) = plan_token_shards(corpus, self.store, manifest, plan, [partition])
         return find_all(TOKEN_BINS_CHECKS, OpenedTokens.open, None, shard)
 
     def failed_proofs(self, partition: str) -> set[str]:
@@ -222,7 +222,7 @@ def test_without_ids_documents_are_found_by_their_text_and_duplicates_go_too(tmp
     with raises(ConfigError, 1, "'https", "`document.id_field`"):
         corpus.retract("https://example.org/3")
     assert corpus.retract("train/0.jsonl.zst:6") == (1, 0, 0, 2)
-    assert corpus.retract(hash_id_of(text(7), DocumentIds())) == (1, 0, 0, 1)
+    assert corpus.retract(hash_id_value(text(7), DocumentIds())) == (1, 0, 0, 1)
     corpus.run()
     assert traces(corpus.root, [text(5), text(7)]) == []
     assert traces(corpus.root, [text(888)]) != []
@@ -235,7 +235,7 @@ def test_a_document_that_the_tokenizer_cannot_encode_may_be_retracted(tmp_path: 
     (corpus.data / "train/3.jsonl.zst").write_bytes(
         zstandard.compress("".join(json.dumps(r) + "\n" for r in rows).encode())
     )
-    add_retractions(corpus.list, DocumentIds(), [Retraction(hash=hash_id_of(rows[1]["text"], DocumentIds()))])
+    add_retractions(corpus.list, DocumentIds(), [Retraction(hash=hash_id_value(rows[1]["text"], DocumentIds()))])
     corpus.run()
 
 

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataprep_assets.curation.id_list import read_ids
-from dataprep_assets.curation.retractions import add_retractions, hash_id_of
+from dataprep_assets.curation.retractions import add_retractions, hash_id_value
 from dataprep_assets.engine.checks.check import Finding, require_ledger
 from dataprep_assets.engine.lock.drift import find_recipe_drift
 from dataprep_assets.engine.lock.lock import lock_dataset
-from dataprep_assets.engine.staleness.rebuild import count_retracted_documents, find_held_retractions
+from dataprep_assets.engine.staleness.rebuild import count_retracted_documents, find_remaining_retractions
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.engine.trace.retraction import NOT_BUILT
 from dataprep_assets.formats.document_index import IDS, open_ids
@@ -117,7 +117,7 @@ class Harbour:
 
 
 def hashed(given: str) -> str:
-    return hash_id_of(given, DocumentIds(id_field="id"))
+    return hash_id_value(given, DocumentIds(id_field="id"))
 
 
 def same_as_from_scratch(harbour: Harbour) -> None:
@@ -244,10 +244,10 @@ def test_another_dataset_of_the_same_files_is_behind_until_it_retracts_what_its_
     other.build()
     retracted = count_retracted_documents(harbour.dataset.specs, harbour.store)
     others = [(other.dataset.specs, other.store)]
-    assert {one.artifact for one in find_held_retractions("harbour", retracted, others)} >= {TOKEN_BINS}
+    assert {one.artifact for one in find_remaining_retractions("harbour", retracted, others)} >= {TOKEN_BINS}
     other.retract("a2")
     other.build()
-    assert list(find_held_retractions("harbour", retracted, others)) == []
+    assert list(find_remaining_retractions("harbour", retracted, others)) == []
 
 
 def test_ids_that_two_documents_have_are_a_warning_with_their_rows(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from dataprep_assets.stream.shard_job import (
     SMALL_SHARD_BYTES,
     ShardJob,
     WholeShardJob,
+    build_job_by_files,
     build_token_bins,
-    job_by_files,
     shard_job,
 )
 from dataprep_assets.stream.token_shard import TokenShard
@@ -74,14 +74,14 @@ def test_a_shard_of_few_bytes_is_one_task_with_the_bytes_and_receipt_of_many(tmp
     whole, spread = shard(tmp_path / "whole", 0, files), shard(tmp_path / "spread", 0, files)
     assert len(whole.files) == 4
     ends: dict[str, list[str]] = {}
-    for work, kind in ((whole, shard_job), (spread, job_by_files)):
+    for work, kind in ((whole, shard_job), (spread, build_job_by_files)):
         with ExitStack() as locks, Watched(2) as pool:
             (outcome,) = run_jobs(pool, [kind(work, "full", locks)], Progress())
             assert outcome.receipt is not None
             ends[kind.__name__] = sorted(pool.submitted)
     assert ends["shard_job"] == ["train-00000"]
     steps = ["encode 0", "encode 1", "encode 2", "encode 3", "seal", "verify"]
-    assert ends["job_by_files"] == [f"train-00000 ({step})" for step in steps]
+    assert ends["build_job_by_files"] == [f"train-00000 ({step})" for step in steps]
     assert data_files(tmp_path / "whole" / "out") == data_files(tmp_path / "spread" / "out")
     assert receipts(tmp_path / "whole" / "out") == receipts(tmp_path / "spread" / "out")
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dataprep_assets.pipelines.corpus.curation.selection_budget import FEW, find_over_budget
+from dataprep_assets.pipelines.corpus.curation.selection_budget import MIN_SOURCE_DOCUMENTS, find_over_budget
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.pipelines.corpus.pipeline import sample_declaration
 
@@ -15,7 +15,7 @@ def test_a_source_of_one_document_is_over_no_budget_and_many_of_them_are_compare
     half = corpus(per_source=0.5)
     large, one = {"books": (100, 100)}, {"short": (1, 1)}
     assert list(find_over_budget(half, "train", {**large, "memo": (1, 1)}, {"memo": one})) == []
-    few = {f"memo{number}": (1, 1) for number in range(FEW)}
+    few = {f"memo{number}": (1, 1) for number in range(MIN_SOURCE_DOCUMENTS)}
     assert list(find_over_budget(half, "train", {**large, **few}, {"memo1": one})) == []
     ((names, _),) = find_over_budget(half, "train", {**large, **few}, dict.fromkeys(few, one))
     assert list(names) == sorted(few)

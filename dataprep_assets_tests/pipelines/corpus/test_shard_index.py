@@ -22,8 +22,8 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration, Corp
 from dataprep_assets.sources.readers.records import AbsentColumnError
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.stream.reencoding import round_trip
-from dataprep_assets.stream.stream_index import index_metadata
-from dataprep_assets.stream.token_shard import document_rows
+from dataprep_assets.stream.stream_index import describe_index
+from dataprep_assets.stream.token_shard import build_document_rows
 from dataprep_assets.stream.token_stream import SourcePart
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests.messages import assert_names, raises
@@ -81,11 +81,11 @@ def documents_of(lines: list[bytes], least: int = 0) -> list[tuple[int, str, str
 
 def compare(shard: Shard, expected: list[tuple[int, int, str]]) -> None:
     """The shard's index has these documents: file, row, and what is hashed."""
-    ids, rows = open_ids(shard.directory / IDS, len(expected)), document_rows(shard.directory, shard.receipt)
+    ids, rows = open_ids(shard.directory / IDS, len(expected)), build_document_rows(shard.directory, shard.receipt)
     assert [rows.locate(document) for document in range(len(expected))] == [(file, row) for file, row, _ in expected]
     assert ids.tolist() == [xxhash.xxh3_64_intdigest(hashed.encode()) for _, _, hashed in expected]
     for document, (file, row, _) in enumerate(expected):
-        assert rows.document(file, row) == document
+        assert rows.find_document(file, row) == document
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.zst", "jsonl.gz", "json"])
@@ -189,10 +189,10 @@ def test_a_sensitive_corpus_without_a_key_has_rows_alone(tmp_path: Path, monkeyp
     assert KEY.decode() not in (with_key.directory / "receipt.json").read_text()
     without = build(shard_work(tmp_path / "none", stream_plan(bad_records="drop", ids=None), [file]))
     assert not (without.directory / IDS).exists()
-    assert document_rows(without.directory, without.receipt).locate(1) == (0, 4)
+    assert build_document_rows(without.directory, without.receipt).locate(1) == (0, 4)
     store = shard_work(tmp_path, stream_plan(), [file]).store
-    assert "keyed hashes of text" in str(index_metadata(store, with_key.receipt))
-    assert_names(str(index_metadata(store, without.receipt)), "sensitive")
+    assert "keyed hashes of text" in str(describe_index(store, with_key.receipt))
+    assert_names(str(describe_index(store, without.receipt)), "sensitive")
 
 
 def test_the_text_is_no_id_field(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataprep_assets.errors import TransferError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
-from dataprep_assets.pipelines.corpus.source.source_parts import corpus_watch
+from dataprep_assets.pipelines.corpus.source.source_parts import build_corpus_watch
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.project import sample_attributes
@@ -30,7 +30,7 @@ def corpus(folder: Path, source: dict[str, object] | None = None) -> CorpusDecla
 
 
 def asked(declaration: CorpusDeclaration, folder: Path, seen: str | None = None) -> PollResult:
-    return poll_source(corpus_watch(declaration), LocalArtifacts(folder / "artifacts"), seen)
+    return poll_source(build_corpus_watch(declaration), LocalArtifacts(folder / "artifacts"), seen)
 
 
 def planned(declaration: CorpusDeclaration, folder: Path) -> None:

@@ -54,7 +54,7 @@ def remarks(folder: Path, tag: list[Any], **keys: Any) -> list[Remark]:
         "tag": tag,
         **keys,
     }
-    return list(trial.trial_remarks(CorpusDeclaration.model_validate(declared)))
+    return list(trial.find_trial_remarks(CorpusDeclaration.model_validate(declared)))
 
 
 def function(name: str, column: str = "score", **more: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_a_missing_module_has_the_same_message_with_and_without_a_version(module
 def test_a_function_that_takes_too_long_is_ended_and_told(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial, "_SECONDS", 0.5)
+    monkeypatch.setattr(trial, "_TIMEOUT_SECONDS", 0.5)
     (found,) = remarks(tmp_path, [function(f"{module}:slow")])
     assert found.hint
     assert "was stopped" in found.sentence

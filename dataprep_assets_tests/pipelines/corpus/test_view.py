@@ -22,7 +22,7 @@ from dataprep_assets.pipelines.corpus.view import (
     CopiedBlocks,
     OpenedView,
     artifact_name,
-    combined_splits,
+    load_combined_splits,
     load_corpus_view,
 )
 from dataprep_assets_tests.messages import assert_names
@@ -48,7 +48,7 @@ def store(finished: Path, tmp_path: Path) -> LocalArtifacts:
 
 def prove(store: LocalArtifacts, view: View, *, sign: bool = False, **facts: object) -> dict[str, Finding]:
     """Both findings; with `sign` the receipt describes the files as they are now."""
-    artifact, splits = CORPUS.artifact(artifact_name(view)), combined_splits(CORPUS, store)
+    artifact, splits = CORPUS.artifact(artifact_name(view)), load_combined_splits(CORPUS, store)
     directory, receipt = store.local(artifact), store.require(artifact)
     if sign:
         receipt = replace(receipt, files=record_files(directory))
@@ -70,7 +70,7 @@ def told(found: dict[str, Finding]) -> str:
 def test_a_sound_view_is_proven_and_says_how_much(store: LocalArtifacts, view: View) -> None:
     found = prove(store, view)
     assert failed(found) == set()
-    tokens = sum(split.token_count for split in combined_splits(CORPUS, store))
+    tokens = sum(split.token_count for split in load_combined_splits(CORPUS, store))
     assert found["matches_combined_bins"].facts["tokens"] == tokens
     assert "id for id" in found["matches_combined_bins"].summary
 
@@ -168,7 +168,7 @@ def test_a_copy_that_the_reader_of_another_package_cannot_read_is_a_verdict(
         yield np.zeros(0, np.int32), np.zeros(0, np.int64)
         raise error
 
-    artifact, splits = CORPUS.artifact("mds_bins"), combined_splits(CORPUS, store)
+    artifact, splits = CORPUS.artifact("mds_bins"), load_combined_splits(CORPUS, store)
     view = replace(load_corpus_view("mds"), copied=read)
     found = CHECKS[0].run(OpenedView(artifact, store, CORPUS, view, splits))
     assert not found.passed
@@ -176,7 +176,7 @@ def test_a_copy_that_the_reader_of_another_package_cannot_read_is_a_verdict(
 
 
 def test_a_receipt_that_leaves_out_more_than_the_rest_is_found(store: LocalArtifacts) -> None:
-    counts = {split.split: split.token_count % 256 for split in combined_splits(CORPUS, store)}
+    counts = {split.split: split.token_count % 256 for split in load_combined_splits(CORPUS, store)}
     assert failed(prove(store, "mds", tokens_left_out=counts)) == set()
     assert failed(prove(store, "mds", tokens_left_out=counts | {"val": counts["val"] + 256})) == {"layout_valid"}
 

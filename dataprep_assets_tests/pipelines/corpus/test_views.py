@@ -15,7 +15,7 @@ from dataprep_assets.formats import document_ends, flat_bins, hf_parquet, mds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import STAGING
 from dataprep_assets.pipelines.corpus.declaration import View
-from dataprep_assets.pipelines.corpus.view import artifact_name, build_view, combined_splits
+from dataprep_assets.pipelines.corpus.view import artifact_name, build_view, load_combined_splits
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import armed, passed
 from dataprep_assets_tests.messages import raises
@@ -49,7 +49,7 @@ def view_directory(root: Path, view: View) -> Path:
 def stream(root: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     """Ids and document ends of a split's combined bins."""
     store, corpus = LocalArtifacts(root), sample_declaration()
-    (found,) = [s for s in combined_splits(corpus, store) if s.split == split]
+    (found,) = [s for s in load_combined_splits(corpus, store) if s.split == split]
     return found.open_tokens(store), found.open_ends(store)
 
 

@@ -39,7 +39,7 @@ def texts(tmp_path: Path) -> Path:
 def test_the_bytes_are_those_of_a_cold_engine(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cold = list(build_token_bins(shards(tmp_path / "cold", texts), workers=None))
     monkeypatch.setattr(shard_job, "WARM_UP_BYTES", 1)
-    loading = shard_job._encoder_loader(shards(tmp_path / "warm", texts))
+    loading = shard_job._build_encoder_loader(shards(tmp_path / "warm", texts))
     assert loading is not None
     assert loading.func is load_warm_encoder  # type: ignore[attr-defined]
     warm = list(build_token_bins(shards(tmp_path / "warm", texts), workers=2))
@@ -51,11 +51,11 @@ def test_the_bytes_are_those_of_a_cold_engine(texts: Path, tmp_path: Path, monke
 
 def test_finished_shards_need_no_encoder(texts: Path, tmp_path: Path) -> None:
     works = shards(tmp_path / "root", texts)
-    loading = shard_job._encoder_loader(works)
+    loading = shard_job._build_encoder_loader(works)
     assert loading is not None
     assert loading.func is load_encoder  # type: ignore[attr-defined]
     assert all(outcome.error is None for outcome in build_token_bins(works, workers=None))
-    assert shard_job._encoder_loader(works) is None
+    assert shard_job._build_encoder_loader(works) is None
 
 
 def test_a_damaged_file_that_workers_would_have_warmed_up_with_is_named(
@@ -76,9 +76,9 @@ def test_shards_without_files_and_of_other_fields_are_left_out_of_the_warm_up(
     monkeypatch.setattr(shard_job, "WARM_UP_BYTES", 1)
     first, second, third, *_ = shards(tmp_path / "root", texts)
     other = replace(third, plan=replace(third.plan, text_field="body"))
-    loading = shard_job._encoder_loader([replace(first, files=(), sizes=()), second, other])
+    loading = shard_job._build_encoder_loader([replace(first, files=(), sizes=()), second, other])
     assert loading is not None
     assert set(loading.args[1]) == set(second.files)  # type: ignore[attr-defined]
-    loading = shard_job._encoder_loader([replace(first, files=(), sizes=())])
+    loading = shard_job._build_encoder_loader([replace(first, files=(), sizes=())])
     assert loading is not None
     assert loading.func is load_encoder  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.cohorts.packed_files import list_packed_paths
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets_tests.pipelines.notes.pipeline import SAMPLES, declaration
 
@@ -47,7 +47,7 @@ def plain(source: Path, months: Sequence[str] = ("2010-01", "2010-01"), **change
 def rows(notes: NotesDeclaration, root: Path, month: str, split: str = "train") -> list[dict[str, list[int]]]:
     """The packed rows of a month, from its JSON lines."""
     directory = LocalArtifacts(root).directory(notes.artifact("packed_cohorts", month))
-    path = directory / packed_paths(notes, month)[split].jsonl
+    path = directory / list_packed_paths(notes, month)[split].jsonl
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 

@@ -29,7 +29,7 @@ def directory(root: Path, notes: NotesDeclaration | MixtureDeclaration = NOTES) 
 
 def leave_tfds_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where TFDS is not installed: its reader takes seconds each time, and has tests of its own."""
-    monkeypatch.setattr(directory_checks, "_NEEDED", ("tensorflow_of_another_world",))
+    monkeypatch.setattr(directory_checks, "_REQUIRED_MODULES", ("tensorflow_of_another_world",))
 
 
 def failed(found: dict[str, Finding]) -> set[str]:

@@ -11,7 +11,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts_checks import COHORT_CHECKS, open_cohort
-from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.cohorts.packed_files import list_packed_paths
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
@@ -42,7 +42,8 @@ def failed(found: dict[str, Finding]) -> dict[str, str]:
 def rewritten(cohort: PackedCohort, change: Callable[[PackedRowBlock], PackedRowBlock]) -> None:
     """Write the columnar file again with other rows."""
     rewrite_rows(
-        cohort.store.directory(cohort.artifact) / packed_paths(cohort.plan.notes, cohort.month)["train"].rows, change
+        cohort.store.directory(cohort.artifact) / list_packed_paths(cohort.plan.notes, cohort.month)["train"].rows,
+        change,
     )
 
 

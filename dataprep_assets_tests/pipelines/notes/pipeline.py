@@ -13,7 +13,7 @@ from dataprep_assets.errors import DataprepError
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.integrity.artifacts import ArtifactStore, LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.cohorts.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import plan_sharded_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import build_packed_cohorts, packed_cohorts
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import ShardedCohort, ensure_sharded_cohort
@@ -86,7 +86,7 @@ def run_notes(
     )
     for format in notes.formats:
         if all(result.error is None for result in results):
-            sharded = sharded_cohorts(notes, store, months, format)
+            sharded = plan_sharded_cohorts(notes, store, months, format)
             results += (
                 run_tasks([TaskJob(cohort, ensure_sharded_cohort) for cohort in sharded], workers=workers)
                 if workers

@@ -130,11 +130,11 @@ def rewrite(made: NotesProject, format: str, change: Callable[[list[bytes]], lis
     """Write one shard of train again with other records, every checksum right."""
     path = sorted(shards(made, format).iterdir())[at]
     if format == "tfrecord":
-        payloads = change([record.payload for record in tfrecord.records(path)])
+        payloads = change([record.payload for record in tfrecord.read_records(path)])
         path.unlink()
         tfrecord.write(path, payloads)
     else:
-        payloads = change(list(array_record.records(path)))
+        payloads = change(list(array_record.read_records(path)))
         path.unlink()
         array_record.write(path, payloads)
 

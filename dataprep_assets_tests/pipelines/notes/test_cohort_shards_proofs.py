@@ -9,7 +9,7 @@ from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.formats.tensorflow import array_record, tfrecord
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohorts.cohort_shards import SHARD_CHECKS, open_shards, sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import SHARD_CHECKS, open_shards, plan_sharded_cohorts
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import COHORT_SHARDS, ShardedCohort
 from dataprep_assets.pipelines.notes.declaration import FileFormat
 from dataprep_assets_tests.messages import assert_names
@@ -26,7 +26,7 @@ def sharded(root: Path, format: FileFormat, layout: str = "prepacked") -> Sharde
     pipeline = "grain" if format == "array_record" else "tfds"
     notes = declaration(layout=layout, formats=[format], pipeline=pipeline)
     assert not run_notes(notes, root).failed
-    (cohort,) = sharded_cohorts(notes, LocalArtifacts(root), [MONTH], format)
+    (cohort,) = plan_sharded_cohorts(notes, LocalArtifacts(root), [MONTH], format)
     return cohort
 
 
@@ -46,11 +46,11 @@ def shard(cohort: ShardedCohort, at: int = 0) -> Path:
 def rewrite(cohort: ShardedCohort, change: Callable[[list[bytes]], list[bytes]], at: int = 0) -> None:
     path = shard(cohort, at)
     if cohort.format == "tfrecord":
-        payloads = change([record.payload for record in tfrecord.records(path)])
+        payloads = change([record.payload for record in tfrecord.read_records(path)])
         path.unlink()
         tfrecord.write(path, payloads)
     else:
-        payloads = change(list(array_record.records(path)))
+        payloads = change(list(array_record.read_records(path)))
         path.unlink()
         array_record.write(path, payloads)
 

@@ -14,7 +14,7 @@ from dataprep_assets.engine.trace.trace import Trace, Tracer, trace_documents
 from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
 from dataprep_assets.formats.tensorflow import example, tfrecord
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import notes_tracer, replay_tracer
+from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import build_mixture_tracer, build_notes_tracer
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.cohorts.row_layout import RECORD
 from dataprep_assets.pipelines.notes.component import PackedCohorts
@@ -29,7 +29,7 @@ from dataprep_assets_tests.pipelines.notes.directories import SPLITS
 from dataprep_assets_tests.pipelines.notes.packed_months import prove_cohort
 from dataprep_assets_tests.pipelines.notes.pipeline import run_notes
 
-END = bundle().token("<|endoftext|>", key="separator").id
+END = bundle().find_token("<|endoftext|>", key="separator").id
 MONTHS = ("2010-01", "2010-02")
 LONG = "The goat counts its buttons twice, then the kite. " * 8
 """Longer than a row of 64."""
@@ -64,7 +64,7 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Clinic:
     folder = tmp_path_factory.mktemp("clinic")
     notes = declared(folder)
     assert not run_notes(notes, folder / "out").failed
-    return Clinic(notes, folder / "out", notes_tracer(notes, LocalArtifacts(folder / "out")))
+    return Clinic(notes, folder / "out", build_notes_tracer(notes, LocalArtifacts(folder / "out")))
 
 
 def files(root: Path, dataset: str, split: str) -> Iterator[tuple[str, list[list[int]]]]:
@@ -73,8 +73,8 @@ def files(root: Path, dataset: str, split: str) -> Iterator[tuple[str, list[list
     info = read_directory(where)
     chosen = next(one for one in info.splits if one.name == split)
     column = next(c for c in info.columns if c.name in ("inputs", "tokens"))
-    for name in info.shard_names(chosen):
-        payloads = [record.payload for record in tfrecord.records(where / name)]
+    for name in info.list_shard_names(chosen):
+        payloads = [record.payload for record in tfrecord.read_records(where / name)]
         rows = example.decode_rows(payloads, info.columns)[column.name]
         yield f"{dataset}/1.0.0/{name}", rows.tolist()
 
@@ -133,7 +133,7 @@ def test_every_row_of_every_file_leads_to_its_notes_and_these_are_where_it_says(
 
 
 def clinic_pad() -> int:
-    return bundle().token("<|pad|>", key="pad").id
+    return bundle().find_token("<|pad|>", key="pad").id
 
 
 def test_packed_rows_shards_records_and_patients_name_the_same_notes(clinic: Clinic) -> None:
@@ -196,7 +196,7 @@ def test_a_stream_of_notes_is_traced_through_a_combination_of_datasets(tmp_path:
         {"dataset": "mix", "sensitive": False, "sources": [{"dataset": "first"}, {"dataset": "second"}]}
     )
     build_replay(mix, LocalArtifacts(tmp_path / "out"))
-    tracer = replay_tracer(mix, LocalArtifacts(tmp_path / "out"))
+    tracer = build_mixture_tracer(mix, LocalArtifacts(tmp_path / "out"))
     content, at, notes, datasets = dict(files(tmp_path / "out", "mix", "train")), 0, 0, set()
     for rows in content.values():
         for _ in rows:
@@ -217,7 +217,7 @@ def test_rows_of_shards_with_equal_bytes_lead_to_their_own_notes(tmp_path: Path)
     alike = [patient(f"p{i}", note("The tea of this month is that of the last one, without change.")) for i in range(3)]
     notes = plain(written(tmp_path / "in", {"2010-01": alike}), rows_per_shard=1, order="source")
     assert not run_notes(notes, tmp_path / "out").failed
-    tracer = notes_tracer(notes, LocalArtifacts(tmp_path / "out"))
+    tracer = build_notes_tracer(notes, LocalArtifacts(tmp_path / "out"))
     found = [one for row in range(3) for one in trace_documents(tracer, tfrecord_row=row, split="train")]
     assert [one.row for one in found] == [1, 2, 3]
     assert [[p.at["row_of_split"] for p in in_directory(one, "notes")] for one in found] == [[0], [1], [2]]
@@ -255,4 +255,4 @@ def test_what_was_made_of_other_rows_is_left_out_and_damage_is_found(tmp_path: P
     assert_names(failed["round_trip"], "origins.npy")
     path.write_bytes(path.read_bytes()[:-1])
     with raises(IntegrityError, "origins.npy"):
-        trace_documents(notes_tracer(notes, store), packed_row=0, shard="2010-01")
+        trace_documents(build_notes_tracer(notes, store), packed_row=0, shard="2010-01")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, get_scaffolder
 
-from dataprep_assets.cli.support.project import dataset_folder
+from dataprep_assets.cli.support.project import find_dataset_folder
 from dataprep_assets.cli.support.project import use_dataset as dataset_named
 from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.engine.artifact.dataset import validate_declaration
@@ -21,24 +21,26 @@ from dataprep_assets.orchestration.component import build_dataset_definitions
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.dataset import Notes, Replay
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.resources import StorageResource, resources_of
+from dataprep_assets.resources import StorageResource, create_resources
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.notes_project import notes_attributes
 
 
 def graph_of(component: Any) -> Any:
     """The graph of a component's assets and checks, bound to a storage."""
-    resources = dg.Definitions(resources=resources_of(StorageResource(root="/nowhere")))
+    resources = dg.Definitions(resources=create_resources(StorageResource(root="/nowhere")))
     return dg.Definitions.merge(build_dataset_definitions(component), resources).resolve_asset_graph()
 
 
 def shipped(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((dataset_folder(name) / "defs.yaml").read_text())["attributes"]
+    loaded: dict[str, Any] = yaml.safe_load((find_dataset_folder(name) / "defs.yaml").read_text())["attributes"]
     return loaded
 
 
 def test_the_shipped_definition_has_the_seeds_parameters() -> None:
-    notes = validate_declaration(NotesDeclaration, shipped("arcus_notes"), dataset_folder("arcus_notes") / "defs.yaml")
+    notes = validate_declaration(
+        NotesDeclaration, shipped("arcus_notes"), find_dataset_folder("arcus_notes") / "defs.yaml"
+    )
     assert notes.sensitive
     assert len(notes.months.expected_keys) == 24 * 12
     assert (notes.row_length, notes.rows_per_shard, notes.layout) == (8192, 256, "prepacked")
@@ -50,12 +52,14 @@ def test_the_shipped_definition_has_the_seeds_parameters() -> None:
 def test_its_tokenizer_has_the_tokens_that_it_names(shared: Path) -> None:
     from dataprep_assets.tokenization.bundle import TokenizerBundle
 
-    notes = validate_declaration(NotesDeclaration, shipped("arcus_notes"), dataset_folder("arcus_notes") / "defs.yaml")
+    notes = validate_declaration(
+        NotesDeclaration, shipped("arcus_notes"), find_dataset_folder("arcus_notes") / "defs.yaml"
+    )
     bundle = TokenizerBundle.load(shared / "tokenizers" / "llama3")
     ids = [
-        bundle.separator(notes.document.separator, "text").id,
-        bundle.token(notes.document.bos, key="bos").id,
-        bundle.token(notes.pad.token or "", key="pad.token").id,
+        bundle.choose_separator(notes.document.separator, "text").id,
+        bundle.find_token(notes.document.bos, key="bos").id,
+        bundle.find_token(notes.pad.token or "", key="pad.token").id,
     ]
     assert ids == [128001, 128000, 128004]
 
@@ -78,14 +82,16 @@ def test_the_shipped_definitions_load(name: str) -> None:
 )
 def test_a_header_comes_out_of_the_yaml_as_it_was_meant(engine: str, written: str, meant: str) -> None:
     attributes = shipped("sample_notes") | {"template": {"header": written, "engine": engine}}
-    context = SimpleNamespace(path=dataset_folder("sample_notes"), resolution_context=dg.ResolutionContext.default())
+    context = SimpleNamespace(
+        path=find_dataset_folder("sample_notes"), resolution_context=dg.ResolutionContext.default()
+    )
     loaded = PackedCohorts.load(PackedCohorts.get_model_cls().model_validate(attributes), context)  # type: ignore[arg-type]
     assert loaded.declaration.template.header == meant
 
 
 def test_the_graph_is_certificate_rows_shards_directory_in_each_format() -> None:
     notes = validate_declaration(
-        NotesDeclaration, notes_attributes(formats=["tfrecord", "array_record"]), dataset_folder("sample_notes")
+        NotesDeclaration, notes_attributes(formats=["tfrecord", "array_record"]), find_dataset_folder("sample_notes")
     )
     graph = graph_of(PackedCohorts(notes))
     parents = {
@@ -108,7 +114,9 @@ def test_the_graph_is_certificate_rows_shards_directory_in_each_format() -> None
 
 def test_a_sensitive_dataset_is_tagged_in_the_ui() -> None:
     attributes = notes_attributes(sensitive=True, patient_key={"env": "SOME_KEY"})
-    graph = graph_of(PackedCohorts(validate_declaration(NotesDeclaration, attributes, dataset_folder("sample_notes"))))
+    graph = graph_of(
+        PackedCohorts(validate_declaration(NotesDeclaration, attributes, find_dataset_folder("sample_notes")))
+    )
     assert {graph.get(key).tags.get("dataprep/sensitive") for key in graph.materializable_asset_keys} == {"true"}
 
 
@@ -116,9 +124,9 @@ def test_the_process_that_loads_a_sensitive_dataset_leaves_no_core_dump(monkeypa
     called = []
     monkeypatch.setattr(component, "disable_core_dumps", lambda: called.append(True))
     for attributes in (notes_attributes(), notes_attributes(sensitive=True, patient_key={"env": "SOME_KEY"})):
-        PackedCohorts(validate_declaration(NotesDeclaration, attributes, dataset_folder("sample_notes"))).build_defs(
-            cast(Any, None)
-        )
+        PackedCohorts(
+            validate_declaration(NotesDeclaration, attributes, find_dataset_folder("sample_notes"))
+        ).build_defs(cast(Any, None))
     assert called == [True]
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dataprep_assets.pipelines.notes.dataset import tokenizer_beside
+from dataprep_assets.pipelines.notes.dataset import find_tokenizer_of_dataset
 from dataprep_assets.project_template import write_project
 
 
@@ -15,7 +15,7 @@ def test_it_is_found_anywhere_in_the_project_and_broken_neighbors_do_not_matter(
     (defs / "broken" / "defs.yaml").write_text("type: [")
     attributes = "attributes:\n  dataset: first\n  tokenizer: {path: ../tokenizer}\n"
     (source / "defs.yaml").write_text(f"type: dataprep_assets.components.PackedCohorts\n{attributes}")
-    assert tokenizer_beside(mixture, "first") == str(defs / "wards" / "north" / "tokenizer")
-    assert tokenizer_beside(mixture, "sample_corpus") == str(defs / "sample_corpus" / "tokenizer")
-    assert tokenizer_beside(mixture, "elsewhere") is None
-    assert tokenizer_beside(None, "first") is None
+    assert find_tokenizer_of_dataset(mixture, "first") == str(defs / "wards" / "north" / "tokenizer")
+    assert find_tokenizer_of_dataset(mixture, "sample_corpus") == str(defs / "sample_corpus" / "tokenizer")
+    assert find_tokenizer_of_dataset(mixture, "elsewhere") is None
+    assert find_tokenizer_of_dataset(None, "first") is None

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError, TokenizerError
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.notes_plan import notes_plan
+from dataprep_assets.pipelines.notes.notes_plan import build_notes_plan
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.rendering import HeaderTemplate, MissingFieldError, RenderError
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
@@ -88,13 +88,13 @@ def test_a_pad_id_that_documents_may_hold_is_refused_unless_declared(
     pad: dict[str, Any], values: tuple[object, ...]
 ) -> None:
     with raises((ConfigError, TokenizerError), *values):
-        notes_plan(declaration(pad=pad), certificate())
+        build_notes_plan(declaration(pad=pad), certificate())
     if pad in ({"id": 0}, {"token": "<|endoftext|>"}):
-        assert notes_plan(declaration(pad={**pad, "may_occur": True}), certificate()).shape.pad_id >= 0
+        assert build_notes_plan(declaration(pad={**pad, "may_occur": True}), certificate()).shape.pad_id >= 0
 
 
 def test_plans_do_not_show_the_key() -> None:
-    assert "known to everyone" not in repr(notes_plan(declaration(), certificate()))
+    assert "known to everyone" not in repr(build_notes_plan(declaration(), certificate()))
     assert "known to everyone" not in repr(declaration())
 
 

@@ -10,9 +10,9 @@ from tokenizers import Tokenizer
 
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import notes_tracer
+from dataprep_assets.pipelines.notes.cohorts.cohort_tracer import build_notes_tracer
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.note_tokens import header_and_body
+from dataprep_assets.pipelines.notes.note_tokens import split_header_and_body
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written
 from dataprep_assets_tests.pipelines.notes.packed_months import BOS, failed, packed, prove_cohort
@@ -95,7 +95,7 @@ def test_what_a_long_note_repeats_is_the_headers_alone(tmp_path: Path) -> None:
 def test_rows_lead_back_to_their_notes(tmp_path: Path) -> None:
     notes = declared(tmp_path)
     packed(tmp_path / "out", notes, MONTH)
-    tracer, held = notes_tracer(notes, LocalArtifacts(tmp_path / "out")), rows(notes, tmp_path / "out", MONTH)
+    tracer, held = build_notes_tracer(notes, LocalArtifacts(tmp_path / "out")), rows(notes, tmp_path / "out", MONTH)
     found = [trace_documents(tracer, packed_row=at, shard=MONTH) for at in range(len(held))]
     assert [len(of_row) for of_row in found] == [len(segments(row)) for row in held]
     short = {HEADER.format(kind=kind) + NOTES[kind] for kind in ("t", "tea")}
@@ -104,8 +104,8 @@ def test_rows_lead_back_to_their_notes(tmp_path: Path) -> None:
 
 def test_the_header_is_what_both_encodings_begin_with() -> None:
     header, whole = np.array([4, 5, 6], np.uint32), np.array([4, 5, 9, 7], np.uint32)
-    cut = [part.tolist() for part in header_and_body(header, whole, "together")]
+    cut = [part.tolist() for part in split_header_and_body(header, whole, "together")]
     assert cut == [[4, 5], [9, 7]]
-    assert [part.tolist() for part in header_and_body(header, whole, "apart")] == [[4, 5, 6], [4, 5, 9, 7]]
-    assert [part.tolist() for part in header_and_body(header[:0], whole, "together")] == [[], [4, 5, 9, 7]]
-    assert [part.tolist() for part in header_and_body(whole, header[:2], "together")] == [[4, 5], []]
+    assert [part.tolist() for part in split_header_and_body(header, whole, "apart")] == [[4, 5, 6], [4, 5, 9, 7]]
+    assert [part.tolist() for part in split_header_and_body(header[:0], whole, "together")] == [[], [4, 5, 9, 7]]
+    assert [part.tolist() for part in split_header_and_body(whole, header[:2], "together")] == [[4, 5], []]

@@ -15,8 +15,8 @@ from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.integrity.verify import verify_path
 from dataprep_assets.orchestration.component import build_asset
-from dataprep_assets.planning.cost import SHARDS_A_RUN
-from dataprep_assets.sources.cohorts import expected_months
+from dataprep_assets.planning.cost import SHARDS_PER_RUN
+from dataprep_assets.sources.cohorts import list_expected_months
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.orchestration.notice_board import left_to_do
@@ -32,7 +32,7 @@ from dataprep_assets_tests.pipelines.notes.notes_project import (
 )
 from dataprep_assets_tests.project import differing_versions
 
-YEARS = expected_months("1998-01", "2005-12")
+YEARS = list_expected_months("1998-01", "2005-12")
 COHORT = ["packed_cohorts", "tfrecord_shards"]
 
 
@@ -45,8 +45,8 @@ def years(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NotesProject]:
         assert made.run(["engine_certificate"]).success
         policy = build_asset(made.components[0].spec("packed_cohorts")).backfill_policy
         assert policy is not None
-        assert policy.max_partitions_per_run == SHARDS_A_RUN
-        batches = [YEARS[at : at + SHARDS_A_RUN] for at in range(0, len(YEARS), SHARDS_A_RUN)]
+        assert policy.max_partitions_per_run == SHARDS_PER_RUN
+        batches = [YEARS[at : at + SHARDS_PER_RUN] for at in range(0, len(YEARS), SHARDS_PER_RUN)]
         assert len(batches) == 2
         for batch in batches:
             outcome = made.run(COHORT, batch)
@@ -122,7 +122,7 @@ def test_all_is_up_to_date_and_verifies_offline_and_a_second_run_builds_nothing(
 
 @pytest.mark.usefixtures("without_tensorflow")
 def test_a_failed_cohort_is_red_and_alone_and_mending_it_builds_it_alone(tmp_path: Path) -> None:
-    months = expected_months("2010-01", "2010-06")
+    months = list_expected_months("2010-01", "2010-06")
     source = tiny_cohorts(tmp_path / "source", months)
     victim = source / "2010-03.json"
     good = victim.read_bytes()
@@ -145,7 +145,7 @@ def test_a_failed_cohort_is_red_and_alone_and_mending_it_builds_it_alone(tmp_pat
 
 @pytest.mark.usefixtures("without_tensorflow")
 def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> None:
-    months = expected_months("2010-01", "2010-03")
+    months = list_expected_months("2010-01", "2010-03")
     source = tiny_cohorts(tmp_path / "source", months)
     with notes_project(tmp_path, plain_attributes(source, months)) as made:
         (notes,) = made.components
@@ -180,7 +180,7 @@ def test_a_changed_month_is_the_only_one_that_a_run_is_about(tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("without_tensorflow")
 def test_a_gap_in_the_months_is_refused_by_name(tmp_path: Path) -> None:
-    months = expected_months("2010-01", "2010-03")
+    months = list_expected_months("2010-01", "2010-03")
     source = tiny_cohorts(tmp_path / "source", months)
     (source / "2010-02.json").unlink()
     with notes_project(tmp_path, plain_attributes(source, months)) as made:
@@ -214,7 +214,7 @@ def test_a_patient_in_two_cohorts_is_refused_before_a_month_is_packed_unless_dec
 
 @pytest.mark.slow
 def test_killed_within_a_run_and_run_again_the_bytes_are_the_same(tmp_path: Path) -> None:
-    months = expected_months("2010-01", "2010-12")
+    months = list_expected_months("2010-01", "2010-12")
     source = tiny_cohorts(tmp_path / "source", months)
 
     def start(folder: Path) -> forked.Forked:

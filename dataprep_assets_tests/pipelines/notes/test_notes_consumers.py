@@ -19,10 +19,10 @@ from dataprep_assets.formats.tensorflow import example, tfds
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.packing.rows import COLUMNS, TARGETS
 from dataprep_assets.packing.stock_maxtext import StockRule
-from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.cohorts.packed_files import list_packed_paths
 from dataprep_assets.pipelines.notes.tfds.maxtext import build_maxtext_settings
 from dataprep_assets.serving.sampler.maxtext import six_columns
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.iterate_run_blocks import blocks
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 from dataprep_assets_tests.readers.families import TENSORFLOW
@@ -47,7 +47,7 @@ def packed(notes: Any, root: Path) -> list[dict[str, Any]]:
     store = LocalArtifacts(root)
     lines = []
     for month in notes.months.expected_keys:
-        path = store.directory(notes.artifact("packed_cohorts", month)) / packed_paths(notes, month)["train"].jsonl
+        path = store.directory(notes.artifact("packed_cohorts", month)) / list_packed_paths(notes, month)["train"].jsonl
         lines += [json.loads(line) for line in path.read_bytes().splitlines()]
     return lines
 
@@ -70,7 +70,7 @@ def test_grain_reads_the_array_record_files_in_order_and_at_random(made: tuple[A
     info = tfds.read_metadata(where)
     wanted = packed(notes, root)
     places = [*range(len(wanted)), len(wanted) // 2, 0]
-    total, payloads = read_at([where / name for name in info.shard_names(info.splits[0])], places)
+    total, payloads = read_at([where / name for name in info.list_shard_names(info.splits[0])], places)
     assert total == len(wanted)
     for at, payload in zip(places, payloads, strict=True):
         row = example.decode_rows([payload], info.columns)

@@ -23,7 +23,7 @@ from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.partitions import job_name
-from dataprep_assets.pipelines.notes.cohorts.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import plan_sharded_cohorts
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.dataset import notes_engine
@@ -406,7 +406,7 @@ def test_what_a_worker_gets_shows_nothing_in_its_repr(tmp_path: Path, monkeypatc
     ensure_certificate(notes_engine(notes), store)
     shown = [notes, *packed_cohorts(notes, store, ["2010-01"]), *list_cohorts(notes).values()]
     shown += [cohort.plan for cohort in packed_cohorts(notes, store, ["2010-01"])]
-    shown += sharded_cohorts(notes, store, ["2010-01"])
+    shown += plan_sharded_cohorts(notes, store, ["2010-01"])
     shown.append(PatientKey(public=KEY))
     assert [type(value).__name__ for value in shown if CANARY in repr(value)] == []
 

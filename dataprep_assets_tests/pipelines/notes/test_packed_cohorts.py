@@ -13,16 +13,16 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.packing.rows import COLUMNS
-from dataprep_assets.pipelines.notes.cohorts.packed_files import RowFacts, packed_paths, read_patients
-from dataprep_assets.pipelines.notes.cohorts.spool import split_of
-from dataprep_assets.pipelines.notes.reading import patient_digest
+from dataprep_assets.pipelines.notes.cohorts.packed_files import RowFacts, list_packed_paths, read_patients
+from dataprep_assets.pipelines.notes.cohorts.spool import choose_split
+from dataprep_assets.pipelines.notes.reading import digest_patient
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
 from dataprep_assets_tests.pipelines.corpus.shards import bundle, reference_ids
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, rows, segments, written
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, declaration, run_notes
 
-END = bundle().token("<|endoftext|>", key="separator").id
-PAD = bundle().token("<|pad|>", key="pad").id
+END = bundle().find_token("<|endoftext|>", key="separator").id
+PAD = bundle().find_token("<|pad|>", key="pad").id
 SENTENCES = ["The goat counts.", "A kite, twice!", "Tea " * 9, "One.", "Snow on the teapot " * 6, "quiet lantern"]
 
 
@@ -61,7 +61,7 @@ def test_the_columnar_file_and_the_json_lines_hold_the_same_rows(tmp_path: Path)
     notes = declaration(targets=True)
     built(notes, tmp_path)
     directory = LocalArtifacts(tmp_path).directory(notes.artifact("packed_cohorts", "2010-12"))
-    file = open_packed_file(directory / packed_paths(notes, "2010-12")["train"].rows, masked=False)
+    file = open_packed_file(directory / list_packed_paths(notes, "2010-12")["train"].rows, masked=False)
     shape = RowFacts.from_receipt(LocalArtifacts(tmp_path).require(notes.artifact("packed_cohorts", "2010-12"))).shape
     found = rows(notes, tmp_path, "2010-12")
     assert len(file) == len(found)
@@ -195,14 +195,14 @@ def test_splits_are_decided_by_the_keyed_digest_of_the_patient_alone(tmp_path: P
     store, seen = LocalArtifacts(tmp_path / "out"), {}
     for month, patients in people.items():
         directory = store.directory(notes.artifact("packed_cohorts", month))
-        for split, paths in packed_paths(notes, month).items():
+        for split, paths in list_packed_paths(notes, month).items():
             for digest in read_patients(directory / paths.patients):
                 assert seen.setdefault(digest.tobytes(), split) == split
-                assert list(splits)[split_of(digest.tobytes(), splits.values())] == split
+                assert list(splits)[choose_split(digest.tobytes(), splits.values())] == split
             texts = {tuple(s) for row in rows(notes, tmp_path / "out", month, split) for s in segments(row)}
             for person in patients:
                 mine = tuple(ids(person["notes"][0]["text"])) in texts
-                digest = patient_digest(KEY.encode(), person["patient_id"])
+                digest = digest_patient(KEY.encode(), person["patient_id"])
                 assert mine == (seen.get(digest) == split)
     assert len(seen) == 80
     assert set(seen.values()) == set(splits)

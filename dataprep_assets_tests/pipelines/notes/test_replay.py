@@ -14,7 +14,11 @@ from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
-from dataprep_assets.pipelines.notes.replay.replay import build_replay, combined_directory_spec, replay_losses
+from dataprep_assets.pipelines.notes.replay.replay import (
+    build_combined_directory_spec,
+    build_replay,
+    find_mixture_losses,
+)
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, is_for_hf
@@ -57,7 +61,7 @@ def test_rows_that_the_weights_leave_out_are_losses(built: Path) -> None:
     weights = [{"dataset": name, "weight": 1} for name in SOURCES]
     declared, store = combined(mode="weighted", sources=weights, tolerance=0.2), LocalArtifacts(built)
     receipt, _ = build_replay(declared, store)
-    losses = {loss.part: loss for loss in replay_losses(declared, store, [receipt]) if loss.count}
+    losses = {loss.part: loss for loss in find_mixture_losses(declared, store, [receipt]) if loss.count}
     assert {(loss.action, loss.reason, loss.unit) for loss in losses.values()} == {("left out", "weight", "row")}
     taken = {origin.sha256 for origin in origins(built)}
     rows = {
@@ -77,7 +81,7 @@ def test_concat_is_the_sources_in_declared_order_byte_for_byte(built: Path) -> N
     place = built / "notes_replay_combined" / "tfds_directory"
     where = place / "notes_replay_combined" / "1.0.0"
     info = read_directory(where)
-    names = info.shard_names(info.splits[0])
+    names = info.list_shard_names(info.splits[0])
     assert names[0] == f"notes_replay_combined-train.tfrecord-00000-of-{len(names):05d}"
     sources = [built / name / "tfds_directory" / name / "1.0.0" for name in SOURCES]
     wanted = [path for source in sources for path in sorted(source.glob("*-of-*"))]
@@ -159,10 +163,10 @@ def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_librar
     place = tmp_path / "out" / "notes_replay_combined" / "tfds_directory"
     assert rows_of(place, "train", "tokens", tmp_path / "cache") == wanted
     assert len(wanted) == 9
-    line = CombinedCohorts(mix).trainer_lines(store)[-1]
+    line = CombinedCohorts(mix).describe_trainers(store)[-1]
     assert f"dataset_type=hf hf_path={place} train_split=train max_target_length=32 " in line
     assert " packing=False " in line
-    spec = combined_directory_spec(mix)
+    spec = build_combined_directory_spec(mix)
     assert {name: f.summary for name, f in findings_of(spec, store).items() if not f.passed} == {}
     card = place / HF_CARD
     card.chmod(0o644)
@@ -189,7 +193,7 @@ def test_the_settings_of_a_mixture_are_complete_with_the_tokenizer_of_its_source
     mix = combined(sources=[{"dataset": "finetune"}], format=format)
     store, component = LocalArtifacts(tmp_path / "out"), CombinedCohorts(mix)
     build_replay(mix, store)
-    assert "tokenizer_path=<folder of" in component.trainer_lines(store)[0], "nothing is declared beside"
+    assert "tokenizer_path=<folder of" in component.describe_trainers(store)[0], "nothing is declared beside"
     for name, attributes in (
         ("broken", "attributes: ["),
         ("mix", ""),
@@ -198,7 +202,7 @@ def test_the_settings_of_a_mixture_are_complete_with_the_tokenizer_of_its_source
         (tmp_path / "defs" / name).mkdir(parents=True)
         (tmp_path / "defs" / name / "defs.yaml").write_text(attributes)
     component.folder = tmp_path / "defs" / "mix"
-    said, line = component.trainer_lines(store)[0].split(": ", 1)
+    said, line = component.describe_trainers(store)[0].split(": ", 1)
     assert said == "MaxText"
     tokenizer = {"tokenizer_type": "huggingface", "tokenizer_path": str(tmp_path / "defs" / "bpe")}
     shared = {"train_data_columns": "['tokens']", "tokenize_train_data": "False", "max_target_length": "32"}
@@ -223,7 +227,7 @@ def test_the_settings_of_a_mixture_name_its_second_split_for_evaluation(
     mix = combined(sources=[{"dataset": "finetune"}], splits=["train", "val"], mode=mode)
     store = LocalArtifacts(tmp_path / "out")
     build_replay(mix, store)
-    line, evaluation = CombinedCohorts(mix).trainer_lines(store)
+    line, evaluation = CombinedCohorts(mix).describe_trainers(store)
     assert evaluation.startswith("to evaluate on val, add, e.g., eval_interval=1000 eval_steps=10")
     settings = dict(setting.split("=", 1) for setting in line.split(" ") if "=" in setting)
     assert {"train_split": "train", split: "val"}.items() <= settings.items()

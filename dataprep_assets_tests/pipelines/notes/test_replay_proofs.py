@@ -12,8 +12,8 @@ from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.pipelines.notes.replay.replay import (
     COMBINED_CHECKS,
     VIRTUAL_CHECKS,
+    build_combined_directory_spec,
     build_replay,
-    combined_directory_spec,
 )
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES
@@ -54,7 +54,7 @@ def combined(root: Path, mode: str) -> MixtureDeclaration:
 
 def prove(replay: MixtureDeclaration, store: LocalArtifacts) -> dict[str, Finding]:
     """Every finding on a combination."""
-    return findings_of(combined_directory_spec(replay), store)
+    return findings_of(build_combined_directory_spec(replay), store)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -22,8 +22,8 @@ from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohort
 from dataprep_assets.pipelines.notes.component import CombinedCohorts, PackedCohorts
 from dataprep_assets.pipelines.notes.dataset import notes_engine, notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.patient_key import key_digest
-from dataprep_assets.pipelines.notes.reading import patient_digest
+from dataprep_assets.pipelines.notes.patient_key import digest_key
+from dataprep_assets.pipelines.notes.reading import digest_patient
 from dataprep_assets.pipelines.notes.replay.replay import build_replay
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.retract import retract_patients
@@ -400,8 +400,8 @@ def test_a_retraction_list_that_is_wrong_says_where_and_quotes_nothing(ward: War
     ward.retract("P-2010-01-3")
     good = ward.list.read_text()
     assert json.loads(good) == {
-        "patient": patient_digest(KEY.encode(), "P-2010-01-3").hex(),
-        "key": key_digest(KEY.encode()),
+        "patient": digest_patient(KEY.encode(), "P-2010-01-3").hex(),
+        "key": digest_key(KEY.encode()),
     }
     for wrong in (
         "SECRET",
@@ -414,7 +414,7 @@ def test_a_retraction_list_that_is_wrong_says_where_and_quotes_nothing(ward: War
         with raises(ConfigError, 3) as raised:
             ward.run()
         assert "SECRET" not in f"{raised.value} {raised.value.__cause__}"
-    ward.list.write_text(good.replace(key_digest(KEY.encode()), "0" * 16))
+    ward.list.write_text(good.replace(digest_key(KEY.encode()), "0" * 16))
     with raises(ConfigError, 1, "key"):
         ward.run()
 
@@ -501,7 +501,7 @@ def test_of_a_sensitive_dataset_nothing_that_is_printed_or_left_names_a_patient(
     assert_names(said("retract", "ward", "--ids", str(ids), code=2), "line 1", *FORMS)
     shutil.rmtree(folder / "data")
     ids.unlink()
-    digests = [patient_digest(key.encode(), f"{CANARY}-id-3").hex().encode()]
+    digests = [digest_patient(key.encode(), f"{CANARY}-id-3").hex().encode()]
     for path in [*work.rglob("*"), *clone.rglob("*.jsonl")]:
         if path.is_file():
             assert CANARY.encode() not in path.read_bytes(), path

@@ -11,7 +11,7 @@ import pytest
 from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.formats.tensorflow import example, tfds, tfrecord
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohorts.cohort_shards import SHARD_CHECKS, open_shards, sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import SHARD_CHECKS, open_shards, plan_sharded_cohorts
 from dataprep_assets_tests.pipelines.notes.directories import failed, leave_tfds_out, prove, sealed
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 
@@ -37,7 +37,7 @@ def directory(root: Path) -> Path:
 
 def shards(where: Path) -> list[Path]:
     (train,) = tfds.read_metadata(where).splits
-    return [where / name for name in tfds.read_metadata(where).shard_names(train)]
+    return [where / name for name in tfds.read_metadata(where).list_shard_names(train)]
 
 
 def _metadata(name: str, change: Callable[[Any], object]) -> Callable[[Path], object]:
@@ -173,9 +173,9 @@ def test_a_cohorts_shards_are_full_but_for_the_last(root: Path) -> None:
 
 def test_a_row_behind_the_first_that_is_no_such_row_is_told_by_the_cohorts_proof(root: Path) -> None:
     month = NOTES.months.expected_keys[0]
-    (cohort,) = sharded_cohorts(NOTES, LocalArtifacts(root), [month], "tfrecord")
+    (cohort,) = plan_sharded_cohorts(NOTES, LocalArtifacts(root), [month], "tfrecord")
     path = min((root / NOTES.dataset / "tfrecord_shards" / month).rglob("*.tfrecords"))
-    payloads = [record.payload for record in tfrecord.records(path)]
+    payloads = [record.payload for record in tfrecord.read_records(path)]
     info = tfds.read_metadata(directory(root))
     columns = example.decode_rows(payloads, info.columns)
     payloads[1] = next(example.encode_rows({name: values[1:2, :-1] for name, values in columns.items()}))

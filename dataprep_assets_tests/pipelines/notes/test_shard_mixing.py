@@ -1,6 +1,6 @@
 """Shards of several datasets are mixed by their rows."""
 
-from dataprep_assets.pipelines.notes.replay.replay import interleave_shards, weight_shards
+from dataprep_assets.pipelines.notes.replay.replay import interleave_shards, repeat_to_weights
 from dataprep_assets.pipelines.notes.tfds.provenance import ShardOrigin
 
 
@@ -14,5 +14,5 @@ def test_short_shards_count_by_their_rows() -> None:
     found = interleave_shards(sources)
     half = found[: len(found) // 2]
     assert abs(sum(o.rows for o in half if o.dataset == "0") - 512) <= 256
-    taken = weight_shards(sources, [0.75, 0.25])
+    taken = repeat_to_weights(sources, [0.75, 0.25])
     assert [sum(o.rows for o in s) for s in taken] == [1536, 512]

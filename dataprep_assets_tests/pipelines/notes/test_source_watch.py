@@ -8,7 +8,7 @@ import pytest
 from dataprep_assets.engine.artifact.spec import EDITED, SourceWatch, poll_source
 from dataprep_assets.errors import MissingArtifactError, SourceError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import notes_watch
+from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import build_notes_watch
 from dataprep_assets.pipelines.notes.component import CombinedCohorts
 from dataprep_assets.pipelines.notes.replay.replay import build_replay
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
@@ -36,7 +36,7 @@ def test_cohorts_come_and_change(tmp_path: Path) -> None:
     source = written(tmp_path / "in", {month: people(month) for month in MONTHS})
     store = LocalArtifacts(tmp_path / "out")
     notes = plain(source, MONTHS)
-    watch = notes_watch(notes)
+    watch = build_notes_watch(notes)
     assert poll_source(watch, store, None).change == "2 cohorts new"
     assert not run_notes(notes, tmp_path / "out").failed
     built = poll_source(watch, store, None)
@@ -50,7 +50,7 @@ def test_cohorts_come_and_change(tmp_path: Path) -> None:
 def test_an_error_names_no_file(tmp_path: Path) -> None:
     folder = tmp_path / "Jane-Doe"
     with pytest.raises(SourceError) as refused:
-        poll_source(notes_watch(plain(folder)), LocalArtifacts(tmp_path / "out"), None)
+        poll_source(build_notes_watch(plain(folder)), LocalArtifacts(tmp_path / "out"), None)
     assert "Jane-Doe" not in str(refused.value)
 
 

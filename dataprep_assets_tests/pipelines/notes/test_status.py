@@ -205,7 +205,7 @@ def test_of_a_month_without_its_file_its_source_changed_and_the_others_are_curre
     notes, store = plain(copied / "in", MONTHS), LocalArtifacts(copied / "out")
     (copied / "in" / "2010-02.json").unlink()
     recipes = list(notes_specs(notes)[1].recipes(store, MONTHS))
-    changes = [recipe.difference(store.require(recipe.artifact)) for recipe in recipes]
+    changes = [recipe.find_change(store.require(recipe.artifact)) for recipe in recipes]
     assert changes[0] is None
     assert changes[1] is not None
     assert changes[1].reason == "its source changed: cohort"

@@ -13,7 +13,7 @@ from dataprep_assets.errors import ConfigError, IntegrityError, MissingArtifactE
 from dataprep_assets.formats.tensorflow import array_record, example, tfds, tfrecord
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.notes.cohorts.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import plan_sharded_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import ensure_packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import ensure_sharded_cohort
@@ -56,7 +56,7 @@ def test_shards_in_order_hold_the_packed_rows_of_all_months_in_order(split: str,
     info = read_directory(where)
     (found,) = [s for s in info.splits if s.name == split]
     columns = [FeatureColumn(name=name, length=256) for name in NOTES.columns]
-    payloads = [r.payload for name in info.shard_names(found) for r in tfrecord.records(where / name)]
+    payloads = [r.payload for name in info.list_shard_names(found) for r in tfrecord.read_records(where / name)]
     decoded = example.decode_rows(payloads, columns)
     wanted = packed(NOTES, sample, split)
     assert len(wanted) == found.rows
@@ -120,9 +120,9 @@ def test_array_record_holds_the_same_payloads_beside_tfrecord(tmp_path: Path) ->
     places = [directory(notes, tmp_path), directory(notes, tmp_path, "array_record_directory")]
     one, other = [read_directory(place) for place in places]
     assert one.splits == other.splits
-    for first, second in zip(one.shard_names(one.splits[0]), other.shard_names(other.splits[0]), strict=True):
-        payloads = [record.payload for record in tfrecord.records(places[0] / first)]
-        assert list(array_record.records(places[1] / second)) == payloads
+    for first, second in zip(one.list_shard_names(one.splits[0]), other.list_shard_names(other.splits[0]), strict=True):
+        payloads = [record.payload for record in tfrecord.read_records(places[0] / first)]
+        assert list(array_record.read_records(places[1] / second)) == payloads
     assert [row["inputs"].tolist() for row in read_source(places[1]).found] == [
         row["inputs"] for row in packed(notes, tmp_path)
     ]
@@ -169,7 +169,7 @@ def test_shards_older_than_the_rows_and_other_settings_are_refused(tmp_path: Pat
     ensure_packed_cohort(packed_cohorts(notes, store, ["2010-02"])[0])
     with raises(IntegrityError, "2010-02", "current", "packed_cohorts"):
         build_tfds_directory(notes, store)
-    ensure_sharded_cohort(sharded_cohorts(notes, store, ["2010-02"])[0])
+    ensure_sharded_cohort(plan_sharded_cohorts(notes, store, ["2010-02"])[0])
     _, reused = build_tfds_directory(notes, store)
     assert not reused
     longer = plain(source, ("2010-01", "2010-02"), row_length=64)
@@ -234,13 +234,13 @@ def test_the_settings_name_the_second_split_for_evaluation(
         found = sorted(glob.glob(pattern))
         assert found
         assert not set(found) & set(glob.glob(settings[f"{kind}_train_files"]))
-        reads = {"tfrecord": lambda path: len(list(tfrecord.records(path))), "array_record": array_record_rows}
+        reads = {"tfrecord": lambda path: len(list(tfrecord.read_records(path))), "array_record": array_record_rows}
         count = sum(len(Path(p).read_bytes().splitlines()) if kind == "hf" else reads[format](Path(p)) for p in found)
     assert count == len(packed(notes, tmp_path, "val")) > 0
     columns = {"eval_data_columns": "['tokens']", "tokenize_eval_data": "False"}
     assert (columns.items() <= settings.items()) is (notes.layout == "unpacked")
     # what is printed at the end of a run: a line for each declared format, and how evaluation is switched on
-    told = PackedCohorts(notes).trainer_lines(store)
+    told = PackedCohorts(notes).describe_trainers(store)
     for one in notes.formats:
         before, _, settings_text = format_maxtext_line(notes, store, one).partition(": ")
         assert told.count(f"MaxText: {settings_text}") == 1
@@ -274,7 +274,7 @@ def test_months_that_are_declared_no_more_are_told_where_the_trainer_reads_them(
 
 
 def array_record_rows(path: Path) -> int:
-    return len(list(array_record.records(path)))
+    return len(list(array_record.read_records(path)))
 
 
 def test_one_split_has_no_evaluation(tmp_path: Path) -> None:

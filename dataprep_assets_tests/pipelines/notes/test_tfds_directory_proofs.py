@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.tfds.tfds_directory import DIRECTORY_CHECKS, OpenedNotes, patients_disjoint
+from dataprep_assets.pipelines.notes.tfds.tfds_directory import DIRECTORY_CHECKS, OpenedNotes, check_patients
 from dataprep_assets_tests.faults.edits import edit_receipt
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
@@ -68,9 +68,9 @@ def test_patients_in_two_cohorts_are_a_fact_where_that_is_declared(tmp_path: Pat
     def opened(notes: NotesDeclaration) -> OpenedNotes:
         return OpenedNotes(notes.artifact("tfds_directory"), store, notes, notes, "tfrecord")
 
-    finding = patients_disjoint(opened(notes))
+    finding = check_patients(opened(notes))
     assert finding.passed
     assert finding.facts["patients_in_several_cohorts"] == 1
     strict = notes.model_copy(update={"duplicate_patients": "fail"})
-    finding = patients_disjoint(opened(strict))
+    finding = check_patients(opened(strict))
     assert_names(finding.summary, "1 patient", "2010-01, 2010-02")

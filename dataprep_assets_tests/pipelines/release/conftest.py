@@ -13,7 +13,7 @@ from dataprep_assets.formats import document_ends, flat_bins
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, compute_release_layout
 from dataprep_assets.pipelines.release.npy_shard import build_npy_shard
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
@@ -49,7 +49,7 @@ class Bins:
 
     def layout(self, declared: ReleaseDeclaration) -> ReleaseLayout:
         """How the release is cut."""
-        return release_layout(declared, self.store)
+        return compute_release_layout(declared, self.store)
 
     def build(self, declared: ReleaseDeclaration) -> ReleaseLayout:
         """Build all its shards."""

@@ -14,7 +14,7 @@ from dataprep_assets.engine.card.card import DATA_CARD
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
-from dataprep_assets.pipelines.release.layout import ReleaseLayout, release_layout
+from dataprep_assets.pipelines.release.layout import ReleaseLayout, compute_release_layout
 from dataprep_assets.resources import StorageResource
 from dataprep_assets.serving.window.release import ReleaseLocation, locate_release
 from dataprep_assets.stores.connect import S3Address
@@ -59,7 +59,7 @@ class ReleaseProject(Project):
     @property
     def layout(self) -> ReleaseLayout:
         """How the release is cut."""
-        return release_layout(self.corpus, self.store)
+        return compute_release_layout(self.corpus, self.store)
 
     @property
     def published(self) -> ReleaseLocation:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from dagster import AssetKey
 
-from dataprep_assets.cli.support.project import dataset_folder
+from dataprep_assets.cli.support.project import find_dataset_folder
 from dataprep_assets.cli.support.project import use_dataset as dataset_named
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT, defs
@@ -112,11 +112,11 @@ def test_the_graph_runs_from_token_bins_to_the_publication() -> None:
 
 def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
     """As docs/formats/npy-shards.md#dimensions has them: 2,048 tokens a sample, 100 Gi tokens a shard."""
-    path = dataset_folder("dclm_2t") / "defs.yaml"
+    path = find_dataset_folder("dclm_2t") / "defs.yaml"
     release = validate_declaration(ReleaseDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
     options = release.release
     assert (options.sequence_length, options.tokens_per_shard) == (2048, 100 * 2**30)
-    assert npy_shards.token_bytes(options.tokens_per_shard, release.dtype) == 429_496_729_728
+    assert npy_shards.compute_shard_bytes(options.tokens_per_shard, release.dtype) == 429_496_729_728
     assert release.source.repo == "mlfoundations/dclm-baseline-1.0-parquet"  # type: ignore[union-attr]
     first = next(find_stale(ShardRelease(release).specs, LocalArtifacts(tmp_path)))
     assert (first.name, first.kind) == ("dclm_2t/manifest", "missing")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dataprep_assets.pipelines.corpus.source.cost import corpus_products
-from dataprep_assets.pipelines.release.dataset import release_products
+from dataprep_assets.pipelines.corpus.source.cost import count_corpus_products
+from dataprep_assets.pipelines.release.dataset import count_release_products
 from dataprep_assets_tests.pipelines.release.conftest import Bins
 
 
@@ -15,7 +15,7 @@ def test_shards_are_written_once_and_sent_where_they_are_published(
     bins: Bins, local: bool, publish: str | None, copied: int, sent: int
 ) -> None:
     release = bins.declare(publish=publish)
-    corpus, found = corpus_products(release, local=local), release_products(release, local=local)
+    corpus, found = count_corpus_products(release, local=local), count_release_products(release, local=local)
     assert found.copies == corpus.copies + (1 if local else 0) + copied
     assert found.uploads == corpus.uploads + (0 if local else 1) + sent
     assert found.joined == corpus.joined

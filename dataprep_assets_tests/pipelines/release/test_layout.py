@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.release.layout import cut_stream, release_layout
+from dataprep_assets.pipelines.release.layout import compute_release_layout, cut_stream
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.release.conftest import Bins
 
@@ -47,7 +47,7 @@ def test_missing_token_bins_are_named(bins: Bins, tmp_path: Path) -> None:
     declared = own.declare()
     shutil.rmtree(own.store.directory(declared.artifact("token_bins", "train-00001")))
     with raises(MissingArtifactError, "train-00001"):
-        release_layout(declared, LocalArtifacts(own.root))
+        compute_release_layout(declared, LocalArtifacts(own.root))
 
 
 def test_an_unknown_partition_is_refused(bins: Bins) -> None:

@@ -14,7 +14,7 @@ from dataprep_assets.errors import IntegrityError
 from dataprep_assets.formats import npy_shards, sample_ids
 from dataprep_assets.pipelines.release import order
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
-from dataprep_assets.pipelines.release.npy_shard import build_npy_shard, shard_artifact, shard_recipe
+from dataprep_assets.pipelines.release.npy_shard import build_npy_shard, build_shard_recipe, get_shard_artifact
 from dataprep_assets.stream.token_shard import TOKENS
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
@@ -27,7 +27,7 @@ def shards_of(
     """Each shard's array, as NumPy itself loads it, and its facts."""
     found = []
     for cut in layout.splits[split].cuts:
-        artifact = shard_artifact(declared, f"{split}_{cut.index:06d}")
+        artifact = get_shard_artifact(declared, f"{split}_{cut.index:06d}")
         path = bins.store.directory(artifact) / f"{split}_{cut.index:06d}.npy"
         found.append((np.load(path, mmap_mode="r"), dict(bins.store.require(artifact).facts)))
     return found
@@ -70,7 +70,7 @@ def test_sample_ids_are_those_of_the_original_loop(bins: Bins, tmp_path: Path) -
     own = bins.copied(tmp_path)
     declared = own.declare()
     own.build(declared)
-    folder = own.store.directory(shard_artifact(declared, "train_000000"))
+    folder = own.store.directory(get_shard_artifact(declared, "train_000000"))
     tokens = np.load(folder / "train_000000.npy").astype("<u4")
     loop = [
         int.from_bytes(hashlib.blake2b(tokens[k : k + LENGTH].tobytes(), digest_size=8).digest(), "little")
@@ -122,12 +122,12 @@ def test_token_bins_that_are_gone_or_cut_are_named(bins: Bins, tmp_path: Path, s
 
 
 def test_the_seeded_order_is_the_same_with_every_numpy() -> None:
-    assert order._splitmix(0, 3).tolist() == [16294208416658607535, 7960286522194355700, 487617019471545679]
+    assert order._generate_splitmix(0, 3).tolist() == [16294208416658607535, 7960286522194355700, 487617019471545679]
 
 
 def test_another_seed_is_another_order_and_another_key(bins: Bins) -> None:
     first, second = bins.declare(shuffle_seed=1), bins.declare(shuffle_seed=2)
-    keys = [shard_recipe(d, bins.layout(d), "train_000000").key for d in (first, second)]
+    keys = [build_shard_recipe(d, bins.layout(d), "train_000000").key for d in (first, second)]
     assert keys[0] != keys[1]
     read = [
         np.concatenate(list(bins.layout(d).splits["train"].order.read(bins.store, 0, 4096))) for d in (first, second)
@@ -137,7 +137,7 @@ def test_another_seed_is_another_order_and_another_key(bins: Bins) -> None:
 
 def outdated(own: Bins, declared: Any, layout: ReleaseLayout) -> set[str]:
     """The shards that are not as this layout asks."""
-    recipes = {p: shard_recipe(declared, layout, p) for p in layout.partitions}
+    recipes = {p: build_shard_recipe(declared, layout, p) for p in layout.partitions}
     return {p for p, recipe in recipes.items() if own.store.find_current(recipe.artifact, recipe.key) is None}
 
 
@@ -168,7 +168,7 @@ def test_the_last_partial_shard_is_whole_sequences(bins: Bins, tmp_path: Path) -
     layout = own.build(declared)
     cut = layout.splits["train"].cuts[-1]
     assert 0 < cut.tokens < declared.release.tokens_per_shard
-    folder = own.store.directory(shard_artifact(declared, layout.partitions[cut.index]))
+    folder = own.store.directory(get_shard_artifact(declared, layout.partitions[cut.index]))
     npy_shards.open_shard(folder / f"train_{cut.index:06d}.npy", sequence_length=LENGTH)
 
 
@@ -177,7 +177,7 @@ def test_receipts_name_inputs_and_count_the_tail(bins: Bins, tmp_path: Path) -> 
     declared = own.declare()
     layout = own.build(declared)
     partition = layout.partitions[len(layout.splits["train"].cuts) - 1]
-    receipt = own.store.require(shard_artifact(declared, partition))
+    receipt = own.store.require(get_shard_artifact(declared, partition))
     assert receipt.facts["tail_dropped_tokens"] == layout.splits["train"].order.tokens % LENGTH
     assert set(receipt.inputs) <= set(own.manifest(declared).plan)
     json.dumps(dict(receipt.facts))

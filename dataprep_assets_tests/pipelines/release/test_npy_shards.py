@@ -14,8 +14,8 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
-from dataprep_assets.pipelines.release.npy_shard import shard_artifact
-from dataprep_assets.pipelines.release.npy_shards import build_npy_shards, planned_shards
+from dataprep_assets.pipelines.release.npy_shard import get_shard_artifact
+from dataprep_assets.pipelines.release.npy_shards import build_npy_shards, prepare_npy_shards
 from dataprep_assets.stream.token_shard import ENDS, TOKENS
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
@@ -26,7 +26,7 @@ def contents(own: Bins, declared: Any, layout: ReleaseLayout) -> dict[str, str]:
     """The content of each shard, by what its files hold now."""
     found = {}
     for partition in layout.partitions:
-        receipt = own.store.intact_receipt(shard_artifact(declared, partition))
+        receipt = own.store.intact_receipt(get_shard_artifact(declared, partition))
         assert receipt is not None
         found[partition] = receipt.content
     return found
@@ -34,7 +34,7 @@ def contents(own: Bins, declared: Any, layout: ReleaseLayout) -> dict[str, str]:
 
 def build_on(own: Bins, declared: Any, workers: int, progress: Progress | None = None) -> dict[str, Outcome]:
     layout = own.layout(declared)
-    planned = planned_shards(declared, own.store, layout, layout.partitions, workers=workers)
+    planned = prepare_npy_shards(declared, own.store, layout, layout.partitions, workers=workers)
     return {r.partition: r for r in build_npy_shards(planned, workers=workers, progress=progress)}
 
 
@@ -60,7 +60,7 @@ def test_finished_shards_need_no_cluster(bins: Bins, tmp_path: Path, monkeypatch
     declared = own.declare(tokens_per_shard=512 * LENGTH)
     layout = own.build(declared)
     monkeypatch.setitem(sys.modules, "ray", None)
-    planned = planned_shards(declared, own.store, layout, layout.partitions, workers=1)
+    planned = prepare_npy_shards(declared, own.store, layout, layout.partitions, workers=1)
     outcomes = list(build_npy_shards(planned, workers=1, engine=TaskEngine("ray")))
     assert [(outcome.partition, outcome.reused) for outcome in outcomes] == [(p, True) for p in layout.partitions]
 
@@ -73,7 +73,7 @@ def test_progress_counts_what_was_read_and_ends_at_all_of_it(bins: Bins, tmp_pat
     layout = own.layout(declared)
     tokens = sum(cut.tokens for split in layout.splits.values() for cut in split.cuts)
     assert (progress.done["tokens"], progress.done["source_bytes"]) == (tokens, progress.source_bytes)
-    assert "of 2 workers" in progress.line()
+    assert "of 2 workers" in progress.format_line()
     again = Progress()
     build_on(own, declared, 2, again)
     assert again.fraction == 1.0
@@ -119,7 +119,7 @@ def test_a_shard_is_not_cut_from_token_bins_that_are_not_their_receipts(
         p
         for p in layout.partitions
         for split, cut in [layout.find_shard(p)]
-        for group, _, _ in split.order.groups_between(cut.start, cut.stop)
+        for group, _, _ in split.order.find_groups_between(cut.start, cut.stop)
         if any(shard.partition == "train-00001" for shard in group)
     }
     results = build_on(own, declared, 2)
@@ -128,4 +128,4 @@ def test_a_shard_is_not_cut_from_token_bins_that_are_not_their_receipts(
         error = results[partition].error
         assert isinstance(error, IntegrityError)
         assert_names(str(error), f"sample_corpus/token_bins/train-00001/{name}", "sha256")
-        assert own.store.receipt(shard_artifact(declared, partition)) is None
+        assert own.store.receipt(get_shard_artifact(declared, partition)) is None

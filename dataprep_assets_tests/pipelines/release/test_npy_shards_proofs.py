@@ -13,8 +13,8 @@ from dataprep_assets.engine.checks.verdicts import PartitionChecks
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.release import npy_shards, order
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
-from dataprep_assets.pipelines.release.npy_shard import shard_artifact
-from dataprep_assets.pipelines.release.npy_shards import OpenedNpyShard, OpenedSplit, planned_shards
+from dataprep_assets.pipelines.release.npy_shard import get_shard_artifact
+from dataprep_assets.pipelines.release.npy_shards import OpenedNpyShard, OpenedSplit, prepare_npy_shards
 from dataprep_assets.stream.token_shard import ENDS
 from dataprep_assets_tests.pipelines.release.conftest import LENGTH, Bins
 from dataprep_assets_tests.pipelines.release.planted_faults import poke
@@ -33,7 +33,7 @@ class Shard:
     def __init__(self, built: tuple[Bins, ReleaseLayout], target: Path, partition: str = "val_000000") -> None:
         self.bins, layout = built
         declared = self.bins.declare(tail="pad")
-        (self.planned,) = planned_shards(declared, self.bins.store, layout, [partition], workers=1)
+        (self.planned,) = prepare_npy_shards(declared, self.bins.store, layout, [partition], workers=1)
         copies = LocalArtifacts(target)
         self.directory = copies.directory(self.planned.artifact)
         shutil.copytree(self.bins.store.directory(self.planned.artifact), self.directory)
@@ -58,9 +58,9 @@ def test_shards_checked_on_workers_have_the_findings_of_each_alone(
     own = built[0].copied(tmp_path)
     declared, layout = own.declare(tail="pad"), built[1]
     chosen = layout.partitions[:3] + layout.partitions[-1:]
-    poke(own.store.directory(shard_artifact(declared, chosen[1])) / f"{chosen[1]}.npy", 200)
-    shutil.rmtree(own.store.directory(shard_artifact(declared, chosen[2])))
-    group = npy_shards.check_groups(declared)[0]
+    poke(own.store.directory(get_shard_artifact(declared, chosen[1])) / f"{chosen[1]}.npy", 200)
+    shutil.rmtree(own.store.directory(get_shard_artifact(declared, chosen[2])))
+    group = npy_shards.build_check_groups(declared)[0]
     assert isinstance(group, PartitionChecks)
     found = dict(group.find_verdicts(own.store, chosen))
     assert found == dict(replace(group, workers=lambda *_: None).find_verdicts(own.store, chosen))
@@ -146,7 +146,7 @@ def test_a_ledger_that_does_not_count_the_tokens_is_named(built: tuple[Bins, Rel
 def opened(built: tuple[Bins, ReleaseLayout], split: str) -> OpenedSplit:
     own, layout = built
     declared = own.declare(tail="pad")
-    artifacts = [shard_artifact(declared, f"{split}_{cut.index:06d}") for cut in layout.splits[split].cuts]
+    artifacts = [get_shard_artifact(declared, f"{split}_{cut.index:06d}") for cut in layout.splits[split].cuts]
     receipts = [own.store.require(artifact) for artifact in artifacts]
     return OpenedSplit(declared, own.store, layout.splits[split], artifacts, receipts)
 

@@ -8,7 +8,7 @@ import pytest
 
 from dataprep_assets.engine.trace.trace import Trace, trace_documents
 from dataprep_assets.errors import NotFoundError
-from dataprep_assets.formats.sample_ids import sample_id
+from dataprep_assets.formats.sample_ids import compute_sample_id
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import ReleaseLayout
@@ -64,7 +64,7 @@ def test_every_document_and_every_sample(bins: Bins, tmp_path: Path, options: di
                 key = place.artifact.rpartition("/")[2]
                 samples = place.at["samples"]
                 assert place.at["sample_ids"] == [
-                    sample_id(shards[key][at * LENGTH : (at + 1) * LENGTH]) for at in samples
+                    compute_sample_id(shards[key][at * LENGTH : (at + 1) * LENGTH]) for at in samples
                 ]
                 for sample in samples:
                     held.setdefault((key, sample), set()).add(number)

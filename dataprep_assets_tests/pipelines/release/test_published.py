@@ -53,4 +53,4 @@ def test_an_inventory_changes_nothing_and_tells_all(tmp_path: Path) -> None:
     assert [file.key for file in found.missing] == ["train_000000.npy"]
     assert list(found.different) == ["train_000001.npy"]
     assert found.extra == ("train_000009.npy",)
-    assert not found.complete
+    assert not found.is_complete

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dataprep_assets.errors import IntegrityError, MissingArtifactError, TransferError
-from dataprep_assets.pipelines.release.npy_shard import shard_artifact
-from dataprep_assets.pipelines.release.published_shards import publish_release, release_manifest
+from dataprep_assets.pipelines.release.npy_shard import get_shard_artifact
+from dataprep_assets.pipelines.release.published_shards import build_release_manifest, publish_release
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation, read_release
 from dataprep_assets.stores.local import LocalStore
@@ -41,7 +41,7 @@ def test_a_published_release_is_trained_on_through_the_window(own: Bins, moto: s
         with ShardWindow(place, tmp_path / "cache", 1, prefix=prefix) as window:
             for cut in layout.splits[prefix].cuts:
                 shard = window.swap(cut.index)
-                folder = own.store.directory(shard_artifact(declared, f"{prefix}_{cut.index:06d}"))
+                folder = own.store.directory(get_shard_artifact(declared, f"{prefix}_{cut.index:06d}"))
                 assert np.array_equal(shard.tokens, np.load(folder / shard.token_path.name))
 
 
@@ -63,7 +63,7 @@ def test_the_manifest_comes_last_and_a_rerun_sends_the_rest(own: Bins, tmp_path:
 def test_a_changed_local_shard_is_not_published(own: Bins, tmp_path: Path) -> None:
     declared = own.declare(tokens_per_shard=512 * 64)
     layout = own.layout(declared)
-    path = own.store.directory(shard_artifact(declared, "train_000000")) / "train_000000.npy"
+    path = own.store.directory(get_shard_artifact(declared, "train_000000")) / "train_000000.npy"
     data = bytearray(path.read_bytes())
     data[200] ^= 1
     path.write_bytes(data)
@@ -74,9 +74,9 @@ def test_a_changed_local_shard_is_not_published(own: Bins, tmp_path: Path) -> No
 def test_missing_and_stale_shards_are_named(own: Bins, tmp_path: Path) -> None:
     declared = own.declare(tokens_per_shard=512 * 64)
     layout = own.layout(declared)
-    shutil.rmtree(own.store.directory(shard_artifact(declared, "train_000001")))
+    shutil.rmtree(own.store.directory(get_shard_artifact(declared, "train_000001")))
     with raises(MissingArtifactError, 1, "train_000001"):
-        release_manifest(declared, own.store, layout)
+        build_release_manifest(declared, own.store, layout)
     other = own.declare(tokens_per_shard=512 * 64, shuffle_seed=8)
     with raises(MissingArtifactError, "train_000000", "train_000001"):
-        release_manifest(other, own.store, own.layout(other))
+        build_release_manifest(other, own.store, own.layout(other))

@@ -16,7 +16,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.errors import MissingArtifactError
 from dataprep_assets.formats import sample_ids
 from dataprep_assets.integrity.verify import verify_path
-from dataprep_assets.pipelines.release.published import consumer_code, consumer_environment
+from dataprep_assets.pipelines.release.published import format_consumer_code, list_consumer_environment
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.window.release import MANIFEST, read_release
 from dataprep_assets.stores.connect import parse_place
@@ -334,7 +334,7 @@ def test_two_ranks_read_every_sample_of_the_published_release_once_an_epoch(
         _, told = process.communicate(timeout=120)
         assert process.returncode == 0, told.decode()
     train = [np.load(copied.npy(p)) for p in copied.layout.partitions if p.startswith("train")]
-    expected = Counter(int(i) for tokens in train for i in sample_ids.sample_ids(tokens, LENGTH))
+    expected = Counter(int(i) for tokens in train for i in sample_ids.compute_sample_ids(tokens, LENGTH))
     for epoch in range(2):
         read = Counter(i for log in logs for e, i in json.loads(log.read_text()) if e == epoch)
         assert read == expected
@@ -344,8 +344,8 @@ def test_two_ranks_read_every_sample_of_the_published_release_once_an_epoch(
 def test_the_line_that_the_demo_prints_opens_the_release_where_it_is_pasted(
     finished: ReleaseProject, tmp_path: Path
 ) -> None:
-    (line,) = finished.component.trainer_lines(finished.store)
-    assert line == consumer_code(finished.published)
+    (line,) = finished.component.describe_trainers(finished.store)
+    assert line == format_consumer_code(finished.published)
     done = subprocess.run(
         [sys.executable, "-c", f"{line}; print(shard.index, len(shard), shard[0][:3].tolist()); window.close()"],
         cwd=tmp_path,
@@ -371,15 +371,15 @@ def test_the_prefixes_of_a_release_do_not_collide(finished: ReleaseProject, tmp_
 def test_the_consumers_lines_fit_the_place(tmp_path: Path) -> None:
     account = {"R2_DATASET_ACCOUNT_ID": "abc123", "R2_DATASET_WRITE_ACCESS_KEY_ID": "id"}
     account["R2_DATASET_WRITE_SECRET_ACCESS_KEY"] = "hidden"
-    assert consumer_environment(parse_place("s3://dataset/tokenized", account)) == [
+    assert list_consumer_environment(parse_place("s3://dataset/tokenized", account)) == [
         "R2_DATASET_ACCOUNT_ID=abc123",
         "R2_DATASET_BUCKET_NAME=dataset",
         "R2_DATASET_READ_ACCESS_KEY_ID=",
         "R2_DATASET_READ_SECRET_ACCESS_KEY=",
         "DATASET_BINS_PATH=tokenized",
     ]
-    assert consumer_environment(parse_place(str(tmp_path), {})) == []
-    assert consumer_environment(parse_place("gs://dataset/tokenized", {})) == []
+    assert list_consumer_environment(parse_place(str(tmp_path), {})) == []
+    assert list_consumer_environment(parse_place("gs://dataset/tokenized", {})) == []
 
 
 def test_the_code_versions_of_its_assets_are_the_versions_that_made_its_artifacts(finished: ReleaseProject) -> None:

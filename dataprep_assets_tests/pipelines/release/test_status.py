@@ -13,7 +13,7 @@ from dataprep_assets.engine.card.card import DATA_CARD
 from dataprep_assets.engine.staleness.decide import Decision
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.pipelines.release.component import ShardRelease
-from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, shard_artifact
+from dataprep_assets.pipelines.release.npy_shard import NPY_SHARDS, get_shard_artifact
 from dataprep_assets.pipelines.release.npy_shards import SHARD_CHECKS
 from dataprep_assets.pipelines.release.published_shards import PUBLISHED_SHARDS, publish_release
 from dataprep_assets.serving.window.release import MANIFEST, Release, locate_release
@@ -47,7 +47,7 @@ class Published:
 
     def shard(self, name: str) -> Path:
         """A file of a shard, or the folder of it."""
-        return self.bins.store.directory(shard_artifact(self.declare().declaration, SHARD)) / name
+        return self.bins.store.directory(get_shard_artifact(self.declare().declaration, SHARD)) / name
 
     def stale(self, **options: Any) -> dict[str, Decision]:
         """What of its own artifacts is stale, by name without the dataset's."""

@@ -99,7 +99,7 @@ def test_an_epoch_reads_every_document_that_is_not_held_out_once(project: Traini
     read = {shard.content: np.zeros(shard.tokens, np.int64) for shard in source.shards}
     names = [one.name for one in data.schedule.revisions[0].sources]
     for step in range(data.steps):
-        spans = data.sampler.spans(step, list(range(SCHEDULE["batch"])))
+        spans = data.sampler.find_step_spans(step, list(range(SCHEDULE["batch"])))
         for _, number, epoch, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
             if names[number] == source.name and epoch == 0:
                 read[source.shards[shard].content][start:stop] += 1

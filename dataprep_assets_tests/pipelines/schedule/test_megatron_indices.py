@@ -46,7 +46,7 @@ def assert_same(project: TrainingProject, cache: Path, which: list[int]) -> None
     data = project.data()
     found = read(project, which, cache)
     for row, number in enumerate(which):
-        step, position = data.sampler.place(number)
+        step, position = data.sampler.locate_sample(number)
         wanted = data.sample(step, position)
         learned = wanted.labels[0] != IGNORED
         assert learned.any()
@@ -103,14 +103,15 @@ def test_after_changes_the_steps_that_follow_are_the_schedules(made: TrainingPro
     project("schedule", RUN, "--from-step", "30")
     project("run", RUN)
     data = project.data()
-    first = data.sampler.number(30)
+    first = data.sampler.find_first_sample(30)
     assert_same(project, folder(project), [*range(first, first + 400), data.sampler.samples - 1])
     # what was retracted is padding in the steps that read it: nothing of it is trained on
     earlier = read(project, list(range(first)), folder(project))
     empty = np.flatnonzero((earlier["loss_mask"] == 0).all(axis=1))
     old = TrainingData(made.artifacts, RUN)
     for number in set(range(first)) - set(empty.tolist()):
-        assert np.array_equal(earlier["tokens"][number][:8], old.sample(*old.sampler.place(number)).tokens[0][:8])
+        sample = old.sample(*old.sampler.locate_sample(number))
+        assert np.array_equal(earlier["tokens"][number][:8], sample.tokens[0][:8])
     assert 0 < len(empty) < first
 
 

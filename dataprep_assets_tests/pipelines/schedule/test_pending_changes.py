@@ -51,7 +51,7 @@ def revise(run: TrainingRun, step: int) -> None:
 
 def test_what_a_schedule_does_not_read_yet_is_told_until_a_revision(run: TrainingRun) -> None:
     assert pending(run) == []
-    assert ScheduleDataset(run.declaration).standing_lines(run.store) == []
+    assert ScheduleDataset(run.declaration).describe_state(run.store) == []
     run.corpora.shards["books"]["train-00002"] = run.corpora.new_documents(5)
     run.corpora.shards["web"]["train-00001"].pop(0)
     run.write()
@@ -66,7 +66,7 @@ def test_what_a_schedule_does_not_read_yet_is_told_until_a_revision(run: Trainin
         "source books: 1 new shard, the first is train-00002",
         "source web: 1 changed shard, the first is train-00001",
     ]
-    standing = ScheduleDataset(run.declaration).standing_lines(run.store)
+    standing = ScheduleDataset(run.declaration).describe_state(run.store)
     assert f"dataprep schedule {RUN} --from-step N" in standing[-1]
     assert build_schedule(run.declaration, run.store)[1], "a run takes nothing of it up"
     # all of it is right: the schedule stays when its shards change

@@ -13,7 +13,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.schedule import schedule_artifact
 from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
-from dataprep_assets.pipelines.schedule.schedule_artifact import schedule_spec
+from dataprep_assets.pipelines.schedule.schedule_artifact import build_schedule_spec
 from dataprep_assets.pipelines.schedule.schedule_checks import SCHEDULE_CHECKS
 from dataprep_assets.serving.sampler import sampler as sampler_module
 from dataprep_assets_tests.engine.found import findings_of
@@ -40,7 +40,7 @@ def revise(project: TrainingProject, monkeypatch: pytest.MonkeyPatch, edit: Call
     value = json.loads((project.artifacts / RUN / "schedule" / "schedule.json").read_bytes())
     edit(value)
     (project.defs / RUN / "revisions.json").write_text(json.dumps(value))
-    monkeypatch.setattr(schedule_artifact, "_require_whole", lambda *_: None)
+    monkeypatch.setattr(schedule_artifact, "_require_valid", lambda *_: None)
     schedule_artifact.build_schedule(declaration_of(project), LocalArtifacts(project.artifacts))
 
 
@@ -110,7 +110,7 @@ def test_a_finished_schedule_passes(finished: TrainingProject) -> None:
 
 
 def findings(project: TrainingProject) -> dict[str, tuple[bool, str]]:
-    found = findings_of(schedule_spec(declaration_of(project)), LocalArtifacts(project.artifacts))
+    found = findings_of(build_schedule_spec(declaration_of(project)), LocalArtifacts(project.artifacts))
     return {name: (one.passed, one.summary) for name, one in found.items()}
 
 

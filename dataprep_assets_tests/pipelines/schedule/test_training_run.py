@@ -26,7 +26,7 @@ from dataprep_assets.serving.sampler.training_data import IGNORED, Batch, Traini
 from dataprep_assets.stores.connect import AWS_PAIR, READ_PAIR, WRITE_PAIR
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.iterate_run_blocks import blocks
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -132,7 +132,8 @@ def test_a_run_that_is_changed_four_times_reads_what_seen_tells(made: TrainingPr
             if (one.source, one.epoch) == ("short", 0):
                 first_epoch[f"{one.file}:{one.row}"] += one.tokens
     # through all of it an epoch read every document once, and all of it
-    ends = ledger.data.ends(next(shard for _, shard in ledger.shards.values() if shard.name == "val-00000"))
+    val_shard = next(shard for _, shard in ledger.shards.values() if shard.name == "val-00000")
+    ends = ledger.data.open_document_ends(val_shard)
     assert sorted(first_epoch.values()) == sorted(np.diff(ends, prepend=np.uint64(0)).tolist())
 
     # the command tells the same, and the steps of the document that is gone
@@ -201,12 +202,12 @@ def test_a_run_is_asked_by_what_is_known_of_documents(made: TrainingProject, tmp
 def test_a_batch_is_the_tokens_of_its_spans_and_the_labels_those_after(made: TrainingProject) -> None:
     data = made.data()
     bins = {
-        shard.content: np.asarray(data.tokens(source, shard))
+        shard.content: np.asarray(data.open_tokens(source, shard))
         for source in data.schedule.revisions[0].sources
         for shard in source.shards
     }
     for step in (0, 7, data.steps - 1):
-        batch, spans = data.batch(step), data.sampler.spans(step)
+        batch, spans = data.batch(step), data.sampler.find_step_spans(step)
         sources = data.schedule.revisions[0].sources
         for row, source, _, shard, start, stop in zip(*(column.tolist() for column in spans), strict=True):
             stream = bins[sources[source].shards[shard].content]

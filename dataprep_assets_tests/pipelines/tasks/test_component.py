@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from dataprep_assets.cli.support.project import dataset_folder
+from dataprep_assets.cli.support.project import find_dataset_folder
 from dataprep_assets.cli.support.project import use_dataset as dataset_named
 from dataprep_assets.code_location import bind_resources
 from dataprep_assets.definitions import PROJECT_ROOT
@@ -23,7 +23,7 @@ from dataprep_assets.orchestration.component import build_dataset_definitions
 from dataprep_assets.pipelines.tasks.checks import CHECKS, ROWS
 from dataprep_assets.pipelines.tasks.component import TaskMigration
 from dataprep_assets.pipelines.tasks.declaration import TASK_FOLDER, TaskMigrationDeclaration
-from dataprep_assets.pipelines.tasks.routes import find_route, list_partitions, task_line
+from dataprep_assets.pipelines.tasks.routes import find_route, format_task_line, list_partitions
 from dataprep_assets.project_template import TEMPLATE
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.dg_command import DG
@@ -95,7 +95,7 @@ def test_a_wrong_version_is_told_when_the_task_is_migrated_with_those_that_there
 
 
 def shipped(name: str) -> TaskMigrationDeclaration:
-    path = dataset_folder(name) / "defs.yaml"
+    path = find_dataset_folder(name) / "defs.yaml"
     return validate_declaration(TaskMigrationDeclaration, yaml.safe_load(path.read_text())["attributes"], path)
 
 
@@ -119,7 +119,8 @@ def test_the_mezo_tasks_are_the_six_of_the_guide_and_load_without_the_projects(
     cloned_project = tmp_path / "LLM-inference/jikai-project/Synthetic_Data_for_ZO"
     for task in mezo.tasks:
         assert (
-            task_line(find_route(mezo, task).target) == f"TASK={cloned_project}/Data/rejection_sampling/0_data/{task}"
+            format_task_line(find_route(mezo, task).target)
+            == f"TASK={cloned_project}/Data/rejection_sampling/0_data/{task}"
         )
     store = LocalArtifacts(tmp_path / "artifacts")
     assert len(list(find_stale(TaskMigration(mezo).specs, store))) == 7, "six tasks and the card"

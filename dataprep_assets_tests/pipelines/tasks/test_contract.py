@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from dataprep_assets.errors import ConfigError
 from dataprep_assets.fields import value_at
-from dataprep_assets.pipelines.tasks.contract import contract_from, load_shipped_contracts
+from dataprep_assets.pipelines.tasks.contract import load_shipped_contracts, parse_contract
 from dataprep_assets_tests.messages import raises
 
 
@@ -32,7 +32,7 @@ def test_hidden_labels_are_allowed_in_test_alone() -> None:
 
 
 def test_like_changes_what_it_names_and_nothing_else() -> None:
-    changed = contract_from({"like": "Copa", "folder": "Copa2", "files": {"train": {"rows": 12}}}, "here")
+    changed = parse_contract({"like": "Copa", "folder": "Copa2", "files": {"train": {"rows": 12}}}, "here")
     copa = load_shipped_contracts()["Copa"]
     assert changed.files["train"].rows == (12,)
     assert changed.files["train"].name == "copa_train.jsonl"
@@ -61,16 +61,16 @@ def test_like_changes_what_it_names_and_nothing_else() -> None:
 )
 def test_a_wrong_line_is_named_with_what_is_allowed(change: dict[str, Any], values: tuple[object, ...]) -> None:
     with raises(ConfigError, "here", *values):
-        contract_from({"like": "Copa", **change}, "here")
+        parse_contract({"like": "Copa", **change}, "here")
 
 
 def test_a_contract_without_validation_or_with_labels_of_some_splits_is_refused() -> None:
     copa = load_shipped_contracts()["Copa"].model_dump()
     files = {"train": copa["files"]["train"]}
     with raises(ConfigError, "files", "validation"):
-        contract_from({**copa, "files": files}, "here")
+        parse_contract({**copa, "files": files}, "here")
     with raises(ConfigError, "labels"):
-        contract_from({**copa, "labels": {"train": [0, 1]}}, "here")
+        parse_contract({**copa, "labels": {"train": [0, 1]}}, "here")
 
 
 def test_contracts_do_not_change() -> None:

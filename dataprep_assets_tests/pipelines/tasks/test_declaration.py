@@ -75,14 +75,14 @@ def test_the_declaration_survives_a_round_trip_through_json() -> None:
     made = declared(contracts={"Mine": {"like": "CB", "files": {"train": {"rows": 5}}}}, tasks={"Mine": {}, "Copa": {}})
     again = TaskMigrationDeclaration.model_validate(made.model_dump(mode="json", exclude_unset=True))
     assert list(again.tasks) == ["Mine", "Copa"]
-    assert [again.contract(task) for task in again.tasks] == [made.contract(task) for task in made.tasks]
-    assert again.contract("Mine").files["train"].rows == (5,)
+    assert [again.find_contract(task) for task in again.tasks] == [made.find_contract(task) for task in made.tasks]
+    assert again.find_contract("Mine").files["train"].rows == (5,)
 
 
 def test_a_declared_contract_overrides_the_shipped_one_of_its_name() -> None:
     made = declared(contracts={"Copa": {"like": "Copa", "files": {"test": {"required": True}}}})
-    assert made.contract("Copa").files["test"].required
-    assert not declared().contract("Copa").files["test"].required
+    assert made.find_contract("Copa").files["test"].required
+    assert not declared().find_contract("Copa").files["test"].required
 
 
 def test_the_schema_can_be_written_for_an_editor() -> None:

@@ -6,7 +6,7 @@ import subprocess
 
 from dataprep_assets.errors import ConfigError, SourceError
 from dataprep_assets.pipelines.tasks.migration import migrate_task
-from dataprep_assets.pipelines.tasks.routes import find_route, list_partitions, task_line
+from dataprep_assets.pipelines.tasks.routes import find_route, format_task_line, list_partitions
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project
 from dataprep_assets_tests.tools.sample.make_sample_tasks import VERSIONS
@@ -26,14 +26,14 @@ def test_all_puts_every_version_where_the_loader_accepts_it(tree: Project) -> No
 
 def test_the_task_line_is_what_a_shell_reads(tree: Project) -> None:
     plain = find_route(tree.declared(), "CB")
-    assert task_line(plain.target) == f"TASK={tree.new}/CB"
+    assert format_task_line(plain.target) == f"TASK={tree.new}/CB"
     spaced = find_route(tree.declared(new_root="new one's"), "CB")
     read = subprocess.run(
-        ["sh", "-c", f'{task_line(spaced.target)}; printf %s "$TASK"'], capture_output=True, check=True
+        ["sh", "-c", f'{format_task_line(spaced.target)}; printf %s "$TASK"'], capture_output=True, check=True
     )
     assert read.stdout.decode() == str(spaced.target)
     assert not str(spaced.target).endswith("/")
-    assert shlex.split(task_line(spaced.target)) == [f"TASK={spaced.target!s}"]
+    assert shlex.split(format_task_line(spaced.target)) == [f"TASK={spaced.target!s}"]
 
 
 def test_an_old_folder_of_another_name_and_versions_beside_it(tree: Project) -> None:

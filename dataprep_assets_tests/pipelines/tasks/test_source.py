@@ -33,7 +33,7 @@ def test_latest_takes_train_from_the_version_and_the_rest_from_the_base(tree: Pr
     assert record.differences["train"].changed > 0
     assert record.differences["train"].relabelled == 0
     assert record.differences["validation"].unchanged == 6
-    assert [row["version"] for row in record.origin_table()] == ["version_10-1", "base", "base"]
+    assert [row["version"] for row in record.build_origin_table()] == ["version_10-1", "base", "base"]
 
 
 def test_what_is_not_inherited_is_absent(tree: Project) -> None:

@@ -4,13 +4,13 @@ import os
 import shutil
 
 from dataprep_assets.engine.artifact.spec import EDITED, SourceWatch, poll_source
-from dataprep_assets.pipelines.tasks.dataset import task_folder_spec
+from dataprep_assets.pipelines.tasks.dataset import build_task_folder_spec
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets_tests.pipelines.tasks.trees import TRAIN, Project
 
 
 def watch_of(declared: TaskMigrationDeclaration) -> SourceWatch:
-    watch = task_folder_spec(declared).watch
+    watch = build_task_folder_spec(declared).watch
     assert watch is not None
     return watch
 

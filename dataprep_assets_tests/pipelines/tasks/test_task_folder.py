@@ -159,7 +159,7 @@ def test_the_summary_has_the_line_for_every_training_script(finished: Migration)
     (folder,) = [loss for loss in find_losses(finished.component.specs, finished.store) if loss.unit == "folder"]
     assert (folder.part, dict(folder.files)) == ("Copa", {DISCARDED: 1})
     assert folder.kind.startswith("has 'discard' instead of a minor number")
-    assert finished.component.standing_lines(finished.store) == lines
+    assert finished.component.describe_state(finished.store) == lines
     copa = next(line for line in lines if line.startswith("Copa.version_10-1"))
     assert copa.endswith(f"TASK={finished.new}/versions/version_10-1/Copa")
     assert copa.split()[1:4] == ["version_10-1", "3", "23"]

@@ -11,7 +11,7 @@ from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.tasks.checks import check_task
 from dataprep_assets.pipelines.tasks.contract import Split, load_shipped_contracts
-from dataprep_assets.pipelines.tasks.dataset import task_folder_spec
+from dataprep_assets.pipelines.tasks.dataset import build_task_folder_spec
 from dataprep_assets.pipelines.tasks.declaration import TaskMigrationDeclaration
 from dataprep_assets.pipelines.tasks.migration import MigrationResult, migrate_task
 from dataprep_assets.pipelines.tasks.routes import list_partitions
@@ -68,7 +68,7 @@ class Project:
 
     def stale(self, declaration: TaskMigrationDeclaration) -> dict[str, Decision]:
         """What of a migration is to be done again, by partition."""
-        found = find_stale([task_folder_spec(declaration)], self.store)
+        found = find_stale([build_task_folder_spec(declaration)], self.store)
         return {one.name.removeprefix(f"{declaration.dataset}/task_folder/"): one for one in found}
 
     def is_current(self, declaration: TaskMigrationDeclaration, partition: str) -> bool:

@@ -16,7 +16,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.chat.choices import NEMOTRON
 from dataprep_assets.tokenization.chat.messages import Conversation, ConversationFields, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import RenderedConversation
-from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
+from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, get_template_variables
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.readers.transformers import applied, older_tokenizer
 from dataprep_assets_tests.tokenization.chat.tokenizers import conversation_renderer, write_chat_tokenizer
@@ -49,7 +49,7 @@ def test_rows_with_tools_take_the_template_named_tool_use(tmp_path: Path, write:
     write(tmp_path, {"default": CHATML, "tool_use": WITH_TOOLS, "rag": "{{ 1 }}"})
     template = ChatTemplate.load_from_tokenizer(bundle)
     assert (template.text, template.tool_use) == (CHATML, WITH_TOOLS)
-    renderer = compile_template(template, template_variables(bundle))
+    renderer = compile_template(template, get_template_variables(bundle))
     for tools in (None, [], [TOOL]):
         ours = renderer.render([USER, ANSWER], tools, prompt=False, thinking=False)
         assert ours == applied(tmp_path, [USER, ANSWER], tools), tools
@@ -201,16 +201,16 @@ def test_tokens_of_the_special_tokens_map_are_those_of_transformers(tmp_path: Pa
     plain = older(tmp_path / "plain")
     tokens_map = {"bos_token": {"content": "<|im_start|>", "lstrip": False}, "pad_token": "<|endoftext|>"}
     bundle = older(tmp_path / "mapped", tokens_map, config={"eos_token": "<|im_end|>", "image_token": "<|image|>"})
-    assert bundle.configured("bos_token") == "<|im_start|>"
+    assert bundle.find_configured("bos_token") == "<|im_start|>"
     assert bundle.digest != plain.digest
-    variables, theirs = template_variables(bundle), older_tokenizer(tmp_path / "mapped", [])[0]
+    variables, theirs = get_template_variables(bundle), older_tokenizer(tmp_path / "mapped", [])[0]
     assert variables == {name: theirs[name] for name in variables}
     assert {"bos_token", "eos_token", "pad_token", "image_token"} <= variables.keys()
 
 
 def test_older_files_are_not_read_beside_an_added_tokens_decoder(tmp_path: Path) -> None:
     bundle = older(tmp_path / "a", {"bos_token": "<|im_start|>"}, config={"added_tokens_decoder": {}})
-    assert bundle.configured("bos_token") is None
+    assert bundle.find_configured("bos_token") is None
     same = older(tmp_path / "b", config={"added_tokens_decoder": {}})
     assert bundle.digest == same.digest
 
@@ -225,7 +225,7 @@ def test_tokens_of_added_tokens_json_are_part_of_the_tokenizer_with_the_ids_of_t
     added = {"<|pear|>": size, "<|plum|>": size + 1, "<|im_end|>": 3}
     bundle = older(tmp_path / "t", {"extra_special_tokens": ["<|plum|>", "<|fig|>"]}, added)
     contents = ["<|pear|>", "<|plum|>", "<|fig|>", "<|im_end|>"]
-    ours = [bundle.token(content, key="k").id for content in contents]
+    ours = [bundle.find_token(content, key="k").id for content in contents]
     assert ours == older_tokenizer(tmp_path / "t", contents)[1]
     special = {token.content for token in bundle.special_tokens}
     assert special >= {"<|plum|>", "<|fig|>", "<|im_end|>"}

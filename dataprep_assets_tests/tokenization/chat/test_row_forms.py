@@ -15,8 +15,8 @@ from dataprep_assets.tokenization.chat.row_forms import (
     OTHER_KEYS,
     Format,
     count_keys,
-    keys_beyond,
-    unread_keys,
+    find_unread_keys,
+    remove_template_keys,
 )
 from dataprep_assets_tests.tokenization.chat.refused_rows import REFUSED
 
@@ -165,7 +165,7 @@ def test_a_row_of_each_form_is_a_conversation_in_the_normalized_form(name: str) 
     )
     variables = {"chat_template_kwargs": {"effort": 3}}
     assert read({**row, **variables}) == Conversation(messages, tools, form, {"effort": 3})  # type: ignore[arg-type]
-    assert unread_keys(variables, [], form, ConversationFields()) == set()  # type: ignore[arg-type]
+    assert find_unread_keys(variables, [], form, ConversationFields()) == set()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -181,7 +181,7 @@ def test_the_schema_has_the_roles_and_keys_that_are_read_and_is_the_one_in_the_d
     message = SCHEMA["$defs"]["message"]["properties"]
     assert tuple(message["role"]["enum"]) == OURS.roles
     row = {"messages": [], "tools": []}
-    assert unread_keys(row, [dict.fromkeys([*message, "refusal"])], "messages", ConversationFields()) == {
+    assert find_unread_keys(row, [dict.fromkeys([*message, "refusal"])], "messages", ConversationFields()) == {
         "messages.refusal"
     }
     assert json.loads(DOCS.read_text(encoding="utf-8").partition("```json\n")[2].partition("```")[0]) == SCHEMA
@@ -308,16 +308,18 @@ def test_the_original_reads_messages_only() -> None:
 def test_keys_that_are_not_read_are_named_and_counted_up_to_a_limit() -> None:
     fields = ConversationFields()
     row = {"messages": [HI, YES], "tools": None, "id": 3, "images": [], "used_in": "a", "meta": None}
-    assert unread_keys(row, row["messages"], "messages", fields) == {"id", "used_in"}
+    assert find_unread_keys(row, row["messages"], "messages", fields) == {"id", "used_in"}
     filtered = ConversationFields(used_in_filter=("a",), messages="chat.turns")
-    assert unread_keys({"chat": {}, "used_in": "a", "messages": 1}, [], "messages", filtered) == {"messages"}
-    assert unread_keys({"conversations": [], "prompt": ""}, [], "sharegpt", fields) == {"prompt"}
-    assert unread_keys({"conversations": [], "messages": []}, [], "messages", fields) == {"conversations"}
+    assert find_unread_keys({"chat": {}, "used_in": "a", "messages": 1}, [], "messages", filtered) == {"messages"}
+    assert find_unread_keys({"conversations": [], "prompt": ""}, [], "sharegpt", fields) == {"prompt"}
+    assert find_unread_keys({"conversations": [], "messages": []}, [], "messages", fields) == {"conversations"}
     counts = Counter[str]()
     for number in range(300):
         count_keys(counts, {"id", f"key-{number}"})
     assert (counts["id"], counts[OTHER_KEYS], len(counts)) == (300, 201, 101)
-    assert keys_beyond({"messages.thoughts": 1, "id": 2, "messages.refusal": 3}, "{{ m.thoughts }} {{ id }}") == {
+    assert remove_template_keys(
+        {"messages.thoughts": 1, "id": 2, "messages.refusal": 3}, "{{ m.thoughts }} {{ id }}"
+    ) == {
         "id": 2,
         "messages.refusal": 3,
     }

@@ -15,7 +15,7 @@ from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.message_form import find_form
 from dataprep_assets.tokenization.chat.rendering import GENERATION_MARKS, ConversationRenderer
 from dataprep_assets.tokenization.chat.stops import find_stops
-from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
+from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, get_template_variables
 from dataprep_assets.tokenization.engines import FastokensEngine
 
 SAMPLE = Path(dataprep_assets.__file__).parent / "defs" / "samples" / "sample_corpus" / "tokenizer"
@@ -61,7 +61,7 @@ def conversation_renderer(
 ) -> ConversationRenderer:
     """A renderer of a template by name or text."""
     bundle = bundle or chat_bundle()
-    loaded, variables = ChatTemplate.load(template), template_variables(bundle)
+    loaded, variables = ChatTemplate.load(template), get_template_variables(bundle)
     renderer = compile_template(loaded, variables)
     form = find_form(renderer)
     stops = find_stops(renderer, form, bundle.special_tokens)

@@ -15,7 +15,7 @@ from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets.tokenization.chat.choices import OURS
 from dataprep_assets.tokenization.chat.messages import ConversationFields, Refusal, read_conversation
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedConversation, keep_used_part
-from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
+from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, get_template_variables
 from dataprep_assets_tests.tools.atlas.cells import REFUSED, Cell, judge, written_by
 from dataprep_assets_tests.tools.atlas.kinds import KINDS, ROLES, Kind
 
@@ -48,7 +48,7 @@ def read_template(bundle: TokenizerBundle) -> TemplateReadings:
     """Return what the template of a tokenizer makes of each kind of conversation."""
     certificate = refuse_engine(bundle, "text", "tokenizers", "the atlas")
     template = ChatTemplate.load_from_tokenizer(bundle)
-    writes = partial(written_by, compile_template(template, template_variables(bundle), DATE))
+    writes = partial(written_by, compile_template(template, get_template_variables(bundle), DATE))
     writable = frozenset(kind.name for kind in KINDS if writes(kind))
     try:
         plan = chat_plan(bundle, certificate, template, pack_size=8192, template_date=DATE, choices=_CHOICES)

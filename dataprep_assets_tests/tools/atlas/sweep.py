@@ -38,7 +38,7 @@ from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets.tokenization.certificate import refuse_engine
 from dataprep_assets.tokenization.chat.choices import OURS
-from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, template_variables
+from dataprep_assets.tokenization.chat.template import ChatTemplate, compile_template, get_template_variables
 from dataprep_assets_tests.tools.atlas.cells import (
     FULL,
     PART,
@@ -297,7 +297,7 @@ def cells_of(name: str, folder: Path, shards: Sequence[Path]) -> SweptTemplate:
         shards: The folders of its packed shards.
     """
     bundle, template = TokenizerBundle.load(folder), ChatTemplate.load(str(folder / "chat_template.jinja"))
-    renderer = compile_template(template, template_variables(bundle), _DATE)
+    renderer = compile_template(template, get_template_variables(bundle), _DATE)
     reference, cells = Reference(folder), {}
     for shard in shards:
         receipt = json.loads((shard / "receipt.json").read_bytes())

@@ -22,7 +22,7 @@ from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.cohorts import cohort_shards, packed_cohorts_checks
-from dataprep_assets.pipelines.notes.cohorts.cohort_shards import sharded_cohorts
+from dataprep_assets.pipelines.notes.cohorts.cohort_shards import plan_sharded_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import ensure_packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts import packed_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PackedCohortFacts
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             receipt, _ = packed.build(lambda cohort=cohort: ensure_packed_cohort(cohort))
             packed.check(lambda cohort=cohort: packed_cohorts_checks.open_cohort(cohort))
             for format, costs in sharded.items():
-                (shards,) = sharded_cohorts(notes, store, [_MONTH], format)
+                (shards,) = plan_sharded_cohorts(notes, store, [_MONTH], format)
                 costs.build(lambda shards=shards: ensure_sharded_cohort(shards))
                 costs.check(lambda shards=shards: cohort_shards.open_shards(shards))
             for artifact in ("packed_cohorts", "tfrecord_shards", "array_record_shards"):

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dataprep_assets.tokenization.engines import installed_version
+from dataprep_assets.tokenization.engines import find_installed_version
 from dataprep_assets_tests.tools.bench.contenders import NEXT, Spec
 from dataprep_assets_tests.tools.bench.runner import Measurement, measure
 from dataprep_assets_tests.tools.bench.verdict import Judge
@@ -148,13 +148,13 @@ class Comparison:
         self.results: dict[str, Result] = {}
 
     def _template(self, corpus: Corpus, tokenizer: Path, sample_rate: float) -> Spec:
-        from dataprep_assets.formats.flat_bins import dtype_for_vocab
+        from dataprep_assets.formats.flat_bins import choose_dtype
         from dataprep_assets.tokenization.bundle import TokenizerBundle
         from dataprep_assets.tokenization.certificate import certify
         from dataprep_assets.tokenization.engines import FastokensEngine
 
         bundle = TokenizerBundle.load(tokenizer)
-        separator = bundle.separator("auto" if (_is_document_end(bundle)) else "<|endoftext|>", "text")
+        separator = bundle.choose_separator("auto" if (_is_document_end(bundle)) else "<|endoftext|>", "text")
         started = time.monotonic()
         certificate = certify(bundle, "text", FastokensEngine(bundle, "text"), [])
         self.certificate_seconds = time.monotonic() - started
@@ -170,7 +170,7 @@ class Comparison:
             certificate=certificate.to_json(),
             separator=separator.content,
             separator_id=separator.id,
-            dtype=dtype_for_vocab(bundle.vocab_size),
+            dtype=choose_dtype(bundle.vocab_size),
             sample_rate=sample_rate,
             workers=self.workers,
             out="",
@@ -272,7 +272,7 @@ def baselines() -> dict[str, str]:
         "k": ("fastokens",),
     }
     found = {
-        name: ", ".join(f"{one} {version}" for one in packages if (version := installed_version(one)) is not None)
+        name: ", ".join(f"{one} {version}" for one in packages if (version := find_installed_version(one)) is not None)
         for name, packages in of.items()
     }
     for folder in NEXT.glob("tokenizers-*.dist-info"):
@@ -329,7 +329,7 @@ def _is_document_end(bundle: Any) -> bool:
     from dataprep_assets.errors import TokenizerError
 
     try:
-        bundle.separator("auto", "text")
+        bundle.choose_separator("auto", "text")
     except TokenizerError:
         return False
     return True

@@ -371,7 +371,7 @@ def blend(spec: Spec) -> None:
 
     from dataprep_assets.integrity.artifacts import LocalArtifacts
     from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-    from dataprep_assets.pipelines.blend.indexed_bins import indexed_bins_shards
+    from dataprep_assets.pipelines.blend.indexed_bins import prepare_indexed_bins_shards
     from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
     from dataprep_assets.stream.shard_job import build_token_bins
 
@@ -379,7 +379,7 @@ def blend(spec: Spec) -> None:
     declared = BlendDeclaration.model_validate_json(Path(spec.prepared, "blend.json").read_bytes())
     store = LocalArtifacts(root)
     plan = load_blend_plan(declared, store)
-    works = {work.partition: work for work in indexed_bins_shards(declared, store, plan, plan.partitions)}
+    works = {work.partition: work for work in prepare_indexed_bins_shards(declared, store, plan, plan.partitions)}
     streams = []
     for result in build_token_bins(list(works.values()), workers=spec.workers, verification=declared.verify):
         if result.error is not None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dataprep_assets.engine.artifact.build import build_order
+from dataprep_assets.engine.artifact.build import iterate_builds
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.execution.processes import ONE_THREAD
 from dataprep_assets.integrity.artifacts import LocalArtifacts
@@ -62,7 +62,7 @@ def made_and_proven(corpus: CorpusDeclaration, root: Path) -> dict[str, tuple[fl
     """CPU-seconds of making and of proving each artifact, by name without its split."""
     store = LocalArtifacts(root)
     found: dict[str, tuple[float, float]] = {}
-    for spec, partitions in build_order(corpus_specs(corpus), store):
+    for spec, partitions in iterate_builds(corpus_specs(corpus), store):
         costs = (measured(lambda s=spec, p=partitions: _make(s, store, p)),)
         costs = (*costs, measured(lambda s=spec, p=partitions: _prove(s, store, p)))
         before = found.get(spec.name, (0.0, 0.0))

@@ -26,7 +26,7 @@ from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.notes.dataset import notes_specs
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.sources.cohorts import expected_months
+from dataprep_assets.sources.cohorts import list_expected_months
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris, products, receipts
 from dataprep_assets_tests.pipelines.notes.pipeline import KEY, SAMPLES
 from dataprep_assets_tests.tools.bench.invented_text import sentence, vocabulary
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     if given.prove is not None:
         return prove_anew(given.prove, json.loads((given.prove / "declared.json").read_text()))
-    months = expected_months(given.first, given.last)
+    months = list_expected_months(given.first, given.last)
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as name:
         folder = Path(name)
         write_months(folder / "source", months, given.notes)

@@ -19,9 +19,9 @@ from dataprep_assets.planning.manifest import (
     ShardSizing,
     SourceFile,
     build_manifest,
-    listing_digest,
+    count_shards,
+    digest_listing,
     plan_shards,
-    shard_counts,
     write_manifest,
     write_plan,
 )
@@ -75,9 +75,9 @@ def planned_here(files: int) -> Planned:
         with step("plan"):
             entries, plan = plan_shards(entries, ShardSizing())
         with step("digest"):
-            digest = hashlib.sha256(listing_digest(entries).encode())
+            digest = hashlib.sha256(digest_listing(entries).encode())
         with step("files"):
-            write_manifest(Path(folder), entries, shard_counts(plan))
+            write_manifest(Path(folder), entries, count_shards(plan))
             write_plan(Path(folder), plan)
         for path in sorted(Path(folder).iterdir()):
             digest.update(sha256_file(path).encode())

@@ -47,7 +47,7 @@ class PretrainComparison(Comparison):
 def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
     """A blend of the files of a spec, planned, with its snapshots and certificate: `blend.json` and `artifacts`."""
     from dataprep_assets.integrity.artifacts import LocalArtifacts
-    from dataprep_assets.pipelines.blend.blend_sample import blend_engine
+    from dataprep_assets.pipelines.blend.blend_sample import build_blend_engine
     from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
     from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
     from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snapshot
@@ -83,7 +83,7 @@ def _prepared(scratch: Path, name: str, spec: Spec) -> Path:
     if kept.exists():  # of the same tokenizer: it would take as long again
         shutil.copytree(kept, certificate)
     else:
-        ensure_certificate(blend_engine(blend), store)
+        ensure_certificate(build_blend_engine(blend), store)
         shutil.copytree(certificate, kept)
     return folder
 

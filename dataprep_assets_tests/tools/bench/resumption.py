@@ -82,9 +82,9 @@ def ours(_: Path, phases: list[Phase]) -> Read:
         assert schedule is not None
         sampler = Sampler(schedule)
         # rank after rank in each step
-        positions = np.concatenate([sampler.positions(step, rank, phase.ranks) for rank in range(phase.ranks)])
-        rule, steps = sampler.rule(step), np.arange(step, step + phase.samples // phase.batch)
-        spans = sampler.spans_of(rule, ((steps - rule.first)[:, None] * phase.batch + positions).ravel())
+        positions = np.concatenate([sampler.find_positions(step, rank, phase.ranks) for rank in range(phase.ranks)])
+        rule, steps = sampler.find_rule(step), np.arange(step, step + phase.samples // phase.batch)
+        spans = sampler.find_spans(rule, ((steps - rule.first)[:, None] * phase.batch + positions).ravel())
         found += (FIRST * spans.source + SECOND * spans.shard + spans.start // LENGTH).tolist()
         step += len(steps)
         state = len(json.dumps({"schedule": "run", "digest": schedule.digest, "step": step}))

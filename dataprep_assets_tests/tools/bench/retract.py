@@ -81,7 +81,7 @@ def receipts(root: Path) -> dict[str, bytes]:
 def found_by_scan(root: Path, tokenizer: Path, numbers: Sequence[int], length: int) -> dict[str, int]:
     """Token file → how many of these documents are in it; by separators alone, without index or document ends."""
     words, bundle = vocabulary(), TokenizerBundle.load(tokenizer)
-    separator = bundle.token(SEPARATORS[0], key="separator").id
+    separator = bundle.find_token(SEPARATORS[0], key="separator").id
     ids, ends = ReferenceEngine(bundle, "text").encode([text(n, words, length) for n in numbers])
     wanted = {ids[a:b].astype("<u2").tobytes() for a, b in itertools.pairwise(ends.tolist())}
     assert len(wanted) == len(numbers)

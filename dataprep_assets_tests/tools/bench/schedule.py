@@ -93,10 +93,10 @@ def costs() -> list[str]:
         step = sampler.rules[-1].first + 12_345
         started = time.process_time()
         for at in range(20):
-            sampler.spans(step + at)
+            sampler.find_step_spans(step + at)
         spans = (time.process_time() - started) / 20 / 1024
         started = time.process_time()
-        found = list(sampler.readings(f"{3:032x}{5:032x}", 10**9, 10**9 + 1000))
+        found = list(sampler.find_readings(f"{3:032x}{5:032x}", 10**9, 10**9 + 1000))
         looked = time.process_time() - started
         lines.append(
             f"10⁹ samples, {revisions} revisions: start {begun:.2f} s, spans {spans * 1e6:.2f} µs a sample, "

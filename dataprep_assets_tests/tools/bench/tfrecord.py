@@ -47,7 +47,7 @@ def _shard_paths(out: Path, rows: int) -> Iterator[tuple[slice, Path]]:
     step = tfrecord.ROWS_PER_SHARD
     parts = [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
     for index, part in enumerate(parts):
-        yield part, out / tfrecord.shard_name(_COHORT, index, len(parts))
+        yield part, out / tfrecord.build_shard_name(_COHORT, index, len(parts))
 
 
 def _tensorflow_payload(tf: Any, row: dict[str, Any]) -> bytes:

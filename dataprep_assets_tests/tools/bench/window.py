@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from dataprep_assets.formats import npy_shards
-from dataprep_assets.formats.sample_ids import ID_BYTES, sample_ids
+from dataprep_assets.formats.sample_ids import ID_BYTES, compute_sample_ids
 from dataprep_assets.serving import ShardWindow
 from dataprep_assets.serving.window.cache import Cache
 from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseFile, ReleaseLocation, ReleaseShard
@@ -113,12 +113,12 @@ def swap_published_size(scratch: Path) -> dict[str, float]:
     root.mkdir()
     shards = []
     for index in range(2):
-        sizes = (npy_shards.token_bytes(PUBLISHED_TOKENS, "uint32"), PUBLISHED_TOKENS // LENGTH * ID_BYTES)
-        keys = (npy_shards.token_key("train", index), npy_shards.ids_key("train", index))
+        sizes = (npy_shards.compute_shard_bytes(PUBLISHED_TOKENS, "uint32"), PUBLISHED_TOKENS // LENGTH * ID_BYTES)
+        keys = (npy_shards.build_token_key("train", index), npy_shards.build_ids_key("train", index))
         for key, size in zip(keys, sizes, strict=True):
             with open(root / key, "wb") as file:
                 if key.endswith(".npy"):
-                    file.write(npy_shards.header(PUBLISHED_TOKENS, "uint32"))
+                    file.write(npy_shards.build_header(PUBLISHED_TOKENS, "uint32"))
                 file.truncate(size)
         files = [ReleaseFile(key=k, bytes=s, sha256="0" * 64) for k, s in zip(keys, sizes, strict=True)]
         shards.append(ReleaseShard(index=index, tokens=PUBLISHED_TOKENS, token_file=files[0], ids_file=files[1]))
@@ -139,7 +139,7 @@ def swap_published_size(scratch: Path) -> dict[str, float]:
     place = ReleaseLocation(LocalStore(root))
     cache = Cache(root, place, release, "train", "all", 1.0)
     cache.attach()
-    cache._state.write_verified_shards({str(index): cache._file_states(index) for index in range(2)})
+    cache._state.write_verified_shards({str(index): cache._read_file_states(index) for index in range(2)})
     cache.detach()
     found = swaps(place, root)
     shutil.rmtree(root)
@@ -157,8 +157,8 @@ def hashing(samples: int, length: int, runs: int) -> dict[str, Any]:
             found.append(struct.unpack("<Q", digest)[0])
         return np.array(found, dtype=np.uint64)
 
-    assert np.array_equal(loop(), sample_ids(tokens, length))
-    works = (loop, lambda: sample_ids(tokens, length))
+    assert np.array_equal(loop(), compute_sample_ids(tokens, length))
+    works = (loop, lambda: compute_sample_ids(tokens, length))
     looped, ours, ratio = _pairs(runs, works)
     # Of a core: what is left of the figure when other work keeps the cores busy.
     _, _, of_a_core = _pairs(runs, works, clock=time.process_time)

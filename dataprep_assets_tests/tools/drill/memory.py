@@ -37,7 +37,7 @@ MEMORIES: dict[str, Callable[[dict[str, Any]], None]] = {
 def _remembered(change: Callable[[dict[str, Any]], None], damage: Apply) -> Apply:
     def apply(box: Box, target: Target, random: Random) -> str | None:
         store, artifact = box.bench.store, target.spec.locate_artifact(box.bench.store, target.slot)
-        memory = verdicts.record_path(artifact, store)
+        memory = verdicts.locate_record(artifact, store)
         if not memory.exists():
             raise InapplicableError
         where = damage(box, target, random)

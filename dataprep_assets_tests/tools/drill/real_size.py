@@ -78,7 +78,7 @@ def _write_cohort(folder: Path, ids: Ids) -> None:
     receipt, path = read_receipt(folder), next(folder.glob("*.parquet"))
     assert receipt is not None
     shape = RowFacts.from_receipt(receipt).shape
-    lines = [line for block in open_packed_file(path, masked=False) for line in shape.json_lines(block)]
+    lines = [line for block in open_packed_file(path, masked=False) for line in shape.encode_json_lines(block)]
     write(path.with_suffix(".jsonl"), b"".join(lines))
 
 

@@ -125,10 +125,10 @@ def _npy(path: Path) -> Rows:
 def _write_npy(path: Path, rows: Rows) -> None:
     data = np.concatenate(rows)
     kind = "uint16" if data.dtype.itemsize == 2 else "uint32"
-    write(path, npy_shards.header(len(data), kind) + data.tobytes())
+    write(path, npy_shards.build_header(len(data), kind) + data.tobytes())
     (ids,) = path.parent.glob("sample_ids_*.bin")
     ids.unlink()
-    sample_ids.write(ids, [sample_ids.sample_ids(data, rows[0].size)])
+    sample_ids.write(ids, [sample_ids.compute_sample_ids(data, rows[0].size)])
 
 
 def _flat(width: str, row: int = 16) -> RowFile:
@@ -189,12 +189,12 @@ def _shift_table(row: Any) -> Any:
 
 LINES = RowFile(_lines, lambda path, rows: write(path, b"".join(rows)), _ids_in_json)
 TFRECORDS = RowFile(
-    lambda path: [record.payload for record in tfrecord.records(path)],
+    lambda path: [record.payload for record in tfrecord.read_records(path)],
     _rewritten(lambda path, rows: tfrecord.write(path, rows)),
     lambda payload: payload[:-1] + bytes([payload[-1] ^ 1]),
 )
 ARRAY_RECORDS = RowFile(
-    lambda path: list(array_record.records(path)),
+    lambda path: list(array_record.read_records(path)),
     _rewritten(lambda path, rows: array_record.write(path, rows)),
     lambda payload: payload[:-1] + bytes([payload[-1] ^ 1]),
 )

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from dataprep_assets.curation.rules import parse_rule, rule_numbers
+from dataprep_assets.curation.rules import find_dropping_rules, parse_rule
 from dataprep_assets.curation.table import ColumnType, build_schema
 from dataprep_assets.curation.tagging import load_tagger
 from dataprep_assets.sources.readers.records import read_records
@@ -86,7 +86,7 @@ def decided(table: pa.Table, columns: Mapping[str, ColumnType], rules: Mapping[s
     """The rule that drops each row, or None."""
     parsed = {rule: (False, parse_rule(text, columns, rule)) for rule, text in rules.items()}
     names = list(rules)
-    return [names[at] if at >= 0 else None for at in rule_numbers(table, parsed).tolist()]
+    return [names[at] if at >= 0 else None for at in find_dropping_rules(table, parsed).tolist()]
 
 
 def compare(areas: Mapping[str, Sequence[str]]) -> tuple[list[Row], list[str]]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.packing.stock_maxtext import Pipeline
-from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.cohorts.packed_files import list_packed_paths
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.replay.replay import build_replay
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
@@ -229,7 +229,7 @@ def made_notes(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaratio
 
 def _lines(notes: NotesDeclaration, store: LocalArtifacts) -> Iterator[dict[str, list[int]]]:
     for month in notes.months.expected_keys:
-        path = store.directory(notes.artifact("packed_cohorts", month)) / packed_paths(notes, month)["train"].jsonl
+        path = store.directory(notes.artifact("packed_cohorts", month)) / list_packed_paths(notes, month)["train"].jsonl
         yield from (json.loads(line) for line in path.read_bytes().splitlines())
 
 

@@ -166,7 +166,7 @@ def _ours(plan: ChatPlan, given: list[dict[str, Any]], folder: Path) -> Iterator
     source = source_of(given, folder)
     shard = Artifact(dataset="parity", name="packed_sft", partition="a")
     spool.spool_source(plan, source, folder, shard)
-    at = LocalArtifacts(folder).directory(spool.spool_artifact(shard, 0))
+    at = LocalArtifacts(folder).directory(spool.get_spool_artifact(shard, 0))
     tokens = np.fromfile(at / spool.TOKENS, np.int32)
     masks = np.fromfile(at / spool.MASKS, np.uint8)
     lengths = np.fromfile(at / spool.LENGTHS, np.uint32).astype(np.int64)

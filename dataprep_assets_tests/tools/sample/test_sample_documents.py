@@ -29,7 +29,7 @@ def test_of_every_dropped_document_it_is_said_which_rule_dropped_it(
     assert made.metadata is not None
     told = {"path": str(tmp_path / "cleaned")}
     answer = [Materialization(partition=None, metadata=told)]
-    monkeypatch.setattr(upstream, "_answering", [(lambda _: answer, lambda: None)])
+    monkeypatch.setattr(upstream, "_providers", [(lambda _: answer, lambda: None)])
     declared = open_declarations(find_project(str(CHECKOUT)))
     dataset = declared.load(declared.files["sample_documents"])
     assert isinstance(dataset, Corpus)

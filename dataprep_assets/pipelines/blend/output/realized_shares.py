@@ -1,7 +1,7 @@
 """The shards that each split of a blend run uses, and the table of requested and realized shares.
 
-These are pure functions of finished shards. Shares are within a split: of the trainer's weights (pretraining), of
-packed rows (SFT), of pairs or of records (RL).
+The functions depend only on finished shards and the declaration. A share is a part of one split: of the trainer's
+weights (pretraining), of packed rows (SFT), of pairs, or of records (RL).
 
 Entry points: `list_used_shards`, `weigh_shards`, `repeat_shards`, `compute_shares`.
 """
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard
 from dataprep_assets.planning.blend import (
-    record_repeats,
-    record_shares,
-    requested_shares,
-    shard_weights,
-    shards_for_shares,
-    source_outlooks,
+    choose_whole_shards,
+    compute_outlooks,
+    compute_record_shares,
+    compute_repeats,
+    divide_share,
+    normalize_weights,
     split_shards,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RealizedShare:
-    """A row of the table: a dataset in a split. Shares are within the split; `tokens` and `rows` count used data.
+    """Requested and realized share of a dataset in a split. `tokens` and `rows` count the data of the used shards.
 
     RL shares are shares of records. `requested` counts the source's records, each as often as the weights require.
     `realised` counts the written records, as often as they are listed (`epochs`).
@@ -44,13 +44,13 @@ class RealizedShare:
 def list_used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -> dict[str, list[FinishedShard]]:
     """Return the shards with data that each split uses, dataset by dataset.
 
-    Splits are the blend's own lists, or come from `held_out`. For packed SFT and pairs, some shards are left out, so
-    that the numbers of rows match the weights.
+    The splits are the blend's own lists, or are made by `held_out`. For packed SFT and pairs, some shards are left out
+    so that the numbers of rows match the weights.
     """
     by_split: dict[str, list[FinishedShard]] = {}
     units = {shard.unit.name: shard.unit for shard in shards}
     for name, unit in units.items():
-        # exclude empty shards, because holding one out would leave its split without this dataset
+        # exclude empty shards, because a split with only an empty shard would have no data of this dataset
         full = {shard.index: shard for shard in shards if shard.unit is unit and shard.rows}
         split_options = blend.held_out
         if split_options is None:
@@ -64,12 +64,12 @@ def list_used_shards(blend: BlendDeclaration, shards: Sequence[FinishedShard]) -
     by_split = {split: members for split, members in by_split.items() if members}
     if blend.stage not in ("sft", "pairs"):
         return by_split
-    return {split: _repeat_in_proportion(members) for split, members in by_split.items()}
+    return {split: _select_in_proportion(members) for split, members in by_split.items()}
 
 
-def _repeat_in_proportion(members: Sequence[FinishedShard]) -> list[FinishedShard]:
+def _select_in_proportion(members: Sequence[FinishedShard]) -> list[FinishedShard]:
     groups = _group_by_dataset(members)
-    indexes_by_dataset = shards_for_shares(
+    indexes_by_dataset = choose_whole_shards(
         {n: [s.rows for s in group] for n, group in groups.items()}, _compute_shares(members)
     )
     return [groups[name][index] for name, indexes in indexes_by_dataset.items() for index in indexes]
@@ -83,7 +83,7 @@ def _group_by_dataset(members: Sequence[FinishedShard]) -> dict[str, list[Finish
 
 
 def _compute_shares(members: Sequence[FinishedShard]) -> dict[str, float]:
-    return requested_shares(_compute_weights(members))
+    return normalize_weights(_compute_weights(members))
 
 
 def _compute_weights(members: Sequence[FinishedShard]) -> dict[str, float]:
@@ -96,13 +96,13 @@ def weigh_shards(members: Sequence[FinishedShard]) -> list[tuple[float, Finished
     return [
         pair
         for name, group in _group_by_dataset(members).items()
-        for pair in zip(shard_weights(shares[name], [s.tokens for s in group]), group, strict=True)
+        for pair in zip(divide_share(shares[name], [s.tokens for s in group]), group, strict=True)
     ]
 
 
 def repeat_shards(members: Sequence[FinishedShard]) -> list[FinishedShard]:
-    """Return a split's shards, repeated according to the weights: first each shard once, then the repetitions."""
-    repeats = record_repeats(_compute_weights(members))
+    """Return a split's shards, repeated in proportion to the weights: first each shard once, then the repetitions."""
+    repeats = compute_repeats(_compute_weights(members))
     rounds = range(max(repeats.values()))
     return [shard for round_index in rounds for shard in members if repeats[shard.unit.name] > round_index]
 
@@ -113,14 +113,14 @@ def compute_shares(
     """Return the table of requested and realized shares, split by split.
 
     `blend` is the declaration, `shards` are all finished shards of the plan, and `shards_by_split` are the shards of
-    each split (`list_used_shards`). Pretraining shares are computed from the weights as written, SFT shares from packed
-    rows, RL shares from records.
+    each split (`list_used_shards`). Realized shares are computed from the weights in `blend.json` (pretraining), from
+    packed rows (SFT), from pairs, or from records (RL).
     """
     if blend.stage == "rl":
         return [
             row
             for split, members in shards_by_split.items()
-            for row in _realized_records(blend, split, shards, members)
+            for row in _compute_record_shares(blend, split, shards, members)
         ]
     table = []
     for split, members in shards_by_split.items():
@@ -128,23 +128,23 @@ def compute_shares(
         if blend.stage == "pretrain":
             parts = dict.fromkeys(groups, 0.0)
             for weight, shard in weigh_shards(members):
-                parts[shard.unit.name] += float(f"{weight:.15g}")  # `blend.json` has the same rounding
+                parts[shard.unit.name] += float(f"{weight:.15g}")  # round as in `blend.json`
         else:
             parts = {name: float(sum(s.rows for s in group)) for name, group in groups.items()}
         total = sum(parts.values())
         amounts = {name: sum(s.tokens for s in group) for name, group in groups.items()}
-        for look in source_outlooks(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
-            is_read_once = blend.stage in ("sft", "pairs")  # these files are read exactly once
-            share = parts[look.name] / total
+        for outlook in compute_outlooks(shares, amounts, train_tokens=blend.train_tokens, max_epochs=blend.max_epochs):
+            is_read_once = blend.stage in ("sft", "pairs")  # the trainer reads these files exactly once
+            share = parts[outlook.name] / total
             table.append(
                 _build_row(
                     split,
-                    look.name,
-                    groups[look.name],
-                    requested=look.requested,
+                    outlook.name,
+                    groups[outlook.name],
+                    requested=outlook.requested,
                     realised=share,
-                    realisable=share if is_read_once else look.realizable,
-                    epochs=1.0 if is_read_once else look.epochs,
+                    realisable=share if is_read_once else outlook.realizable,
+                    epochs=1.0 if is_read_once else outlook.epochs,
                 )
             )
     return table
@@ -155,16 +155,16 @@ def _build_row(split: str, name: str, group: Sequence[FinishedShard], **shares: 
     return RealizedShare(split=split, name=name, tokens=tokens, rows=rows, shards=len(group), **shares)
 
 
-def _realized_records(
+def _compute_record_shares(
     blend: BlendDeclaration, split: str, shards: Sequence[FinishedShard], members: Sequence[FinishedShard]
 ) -> list[RealizedShare]:
-    """Return the shares of the records of a split, each repeated according to its dataset's weight."""
+    """Return the shares of an RL split, in which each record is repeated in proportion to its dataset's weight."""
     weights, groups = _compute_weights(members), _group_by_dataset(members)
-    # a shard whose records were all left out is in no split, but count its requested records
+    # count the records of all shards, because a shard whose records were all left out is in no split
     requested_groups = _group_by_dataset(members if blend.held_out else [s for s in shards if s.unit.name in groups])
-    requested = record_shares({n: sum(s.ledger.rows_in for s in requested_groups[n]) for n in groups}, weights)
-    repeats = record_repeats(weights)
-    written_shares = record_shares({n: sum(s.rows for s in group) for n, group in groups.items()}, repeats)
+    requested = compute_record_shares({n: sum(s.ledger.rows_in for s in requested_groups[n]) for n in groups}, weights)
+    repeats = compute_repeats(weights)
+    written_shares = compute_record_shares({n: sum(s.rows for s in group) for n, group in groups.items()}, repeats)
     return [
         _build_row(
             split,

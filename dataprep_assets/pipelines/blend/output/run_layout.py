@@ -1,10 +1,10 @@
-"""Layout of a blend run: the shards' files under different names, with JSON files next to them.
+"""Layout of a blend run: the shards' files under the run's names, with JSON files next to them.
 
   datasets/<name>/<plan_hash>/plan.json    the dataset's shard plan
   …/receipts/shard_000000.json             status, ledger and files of a shard
   …/shard_000000.bin .idx                  pretrain; sft .parquet; rl .jsonl or .jsonl.zst
 
-Entry points: `RunLayout`, `write_datasets`; `json_object` reads a file of a run.
+Entry points: `RunLayout`, `write_datasets`; `read_json_object` reads a file of a run.
 """
 
 import json
@@ -17,18 +17,18 @@ from dataprep_assets.bounds import load_untrusted_json
 from dataprep_assets.errors import FormatError
 from dataprep_assets.integrity.artifacts import ArtifactStore, FileRef, JoinedFile
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, find_data_file, list_suffixes
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 
-# Keys for sources' locations and for how shards were built. Both may change after a run is finished, because the run's
-# key covers only its shards' content. Comparisons ignore these keys at any depth.
+# Keys for the sources' locations and for details of how shards were built. Their values may change after a run is
+# finished, because the run's key covers only the content of its shards. Comparisons ignore these keys at any depth.
 _LOCATION_KEYS = frozenset({"path", "split", "subset", "commit", "etag"})
-_MAKING = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
+_BUILD_KEYS = frozenset({"key", "reference_documents", "sampled_documents", "source_bytes"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunLayout:
-    """A blend run under construction in the staging directory `target`; `root` is its location for the trainer."""
+    """A blend run under construction in the staging directory `target`; the trainer will find the run at `root`."""
 
     blend: BlendDeclaration
     store: ArtifactStore
@@ -38,19 +38,19 @@ class RunLayout:
 
     def link(self, shard: FinishedShard, suffix: str, name: str) -> None:
         """Link a shard's data file with this suffix under a new name; verify its bytes if `verify` is full."""
-        part = FileRef(shard.artifact, data_file(self.blend, shard.receipt, suffix))
+        part = FileRef(shard.artifact, find_data_file(self.blend, shard.receipt, suffix))
         self.joined.append(self.store.join(self.target, name, [part], verify=self.blend.verify == "full"))
 
     def join(self, shards: Sequence[FinishedShard], suffix: str, name: str) -> None:
         """Join the shards' data files with this suffix into one, in order; verify their bytes if `verify` is full."""
-        parts = [FileRef(shard.artifact, data_file(self.blend, shard.receipt, suffix)) for shard in shards]
+        parts = [FileRef(shard.artifact, find_data_file(self.blend, shard.receipt, suffix)) for shard in shards]
         self.joined.append(self.store.join(self.target, name, parts, verify=self.blend.verify == "full"))
 
     def write(self, name: str, value: Any) -> None:
         """Write a JSON file of the run."""
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        # sort the keys, so that equal values have equal bytes, which comparisons with a finished run try first
+        # sort the keys so that equal values have equal bytes, because a comparison of files compares the bytes first
         path.write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 
@@ -78,31 +78,35 @@ def write_datasets(run: RunLayout, plan: BlendPlan, shards: Sequence[FinishedSha
             },
         )
         if shard.rows:
-            for suffix in suffixes(run.blend):
+            for suffix in list_suffixes(run.blend):
                 run.link(shard, suffix, f"{shard.stem}{suffix}")
 
 
 def is_equivalent(expected_path: Path, actual_path: Path) -> bool:
     """Return whether a file of a run equals the expected file, except for values that the run's key ignores.
 
-    These values, in `datasets/`, are the sources' locations at the time of the layout, and how the shards were built.
-    Raises FormatError if such a file does not contain a JSON object.
+    The ignored values are in the plans and receipts below `datasets/`: the sources' locations at the time of the
+    layout, and details of how the shards were built. Raises FormatError if a plan or receipt is not a JSON object.
     """
     if expected_path.read_bytes() == actual_path.read_bytes():
         return True
     if not any(expected_path.match(f"datasets/*/*/{name}") for name in ("plan.json", "receipts/*.json")):
         return False
-    return bool(_comparable_content(json_object(expected_path)) == _comparable_content(json_object(actual_path)))
+    return bool(
+        _remove_ignored_keys(read_json_object(expected_path)) == _remove_ignored_keys(read_json_object(actual_path))
+    )
 
 
-def _comparable_content(value: Any) -> Any:
+def _remove_ignored_keys(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _comparable_content(inner) for key, inner in value.items() if key not in _LOCATION_KEYS | _MAKING}
-    return [_comparable_content(inner) for inner in value] if isinstance(value, list) else value
+        return {
+            key: _remove_ignored_keys(inner) for key, inner in value.items() if key not in _LOCATION_KEYS | _BUILD_KEYS
+        }
+    return [_remove_ignored_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
-def json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a run. Raises FormatError if there is none."""
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of a run. Raises FormatError if the file does not contain a JSON object."""
     try:
         value = load_untrusted_json(path.read_bytes())
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Plot of shares for Dagster's UI: a picture of horizontal bars, which contains only names and numbers."""
+"""Plot of shares for Dagster's UI: horizontal bars with only the names of datasets and splits, and numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _BAR, _GAP, _MARGIN, _WIDTH, _CHARACTER = 14, 12, 16, 420, 7.3
 
 @dataclass(frozen=True, kw_only=True)
 class ShareBar:
-    """A dataset and its two shares, from 0 to 1."""
+    """Two shares of a dataset, each from 0 to 1."""
 
     name: str
     first: float
@@ -22,11 +22,11 @@ class ShareBar:
 
 
 _SHOWN_COLUMNS = {"realised": "realized", "realisable": "realizable"}
-"""Name in receipts, which must stay → name that is shown."""
+"""Column name in receipts, which must not change → displayed name."""
 
 
-def shown_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of a table with the column names that are shown."""
+def rename_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a table with displayed column names instead of those in receipts."""
     return [{_SHOWN_COLUMNS.get(name, name): value for name, value in row.items()} for row in rows]
 
 
@@ -39,7 +39,7 @@ def plot_shares(rows: Sequence[Mapping[str, Any]], other_column: str) -> Markdow
 
 
 def draw_shares(bars: Sequence[ShareBar], first_name: str, second_name: str) -> str:
-    """Draw an SVG with a pair of labeled bars per dataset, below a legend."""
+    """Return an SVG image with a legend and, below it, a pair of labeled bars per dataset."""
     left_edge = _MARGIN + _CHARACTER * max((len(bar.name) for bar in bars), default=0) + _GAP
     longest = max((share for bar in bars for share in (bar.first, bar.second)), default=0.0)
     scale = _WIDTH / longest if longest else 0.0

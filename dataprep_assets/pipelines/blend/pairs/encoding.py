@@ -1,10 +1,10 @@
-"""Renders and encodes preferences: one prompt, and the tokens that each answer adds to it.
+"""Rendering and encoding of preferences: one prompt, and the tokens that each answer adds to it.
 
-Each side is rendered as a conversation of its own, in which its answers follow the generation prompt. The prompt is the
-text that both sides have before their answers. A template may continue a prompt for one side only, such as Qwen3 for an
-answer without a thought (`<think>`, `</think>`). The shorter text is then the prompt, and the rest belongs to that
-answer and is in its mask, because the model has to write it. The prompt is encoded once, so that both sides share its
-tokens.
+Each side is rendered as a separate conversation, in which its answers follow the generation prompt. The prompt is the
+text that both sides have before their answers. A template may add text to the prompt of one side only, as Qwen3's
+template does for an answer without reasoning (`<think>`, `</think>`). In this case the shorter text is the prompt. The
+added text belongs to that side's answer and is in its mask, because the model must write it. The prompt is encoded
+once, so that both sides share its tokens.
 
 Entry points: `PreferenceEncoder`, `render_preference`, `RenderedPreference`.
 """
@@ -22,7 +22,7 @@ from dataprep_assets.tokenization.chat.messages import DIFFERENT_PROMPTS, EQUAL_
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedChunk, RenderedConversation
 
 NOT_JSON = "not_json"
-"""Reason for refusing a row with a number that JSON does not have."""
+"""Reason for refusing a row with a number that JSON cannot express (NaN or infinity)."""
 _MARKS = ("train", "weight")
 
 
@@ -42,23 +42,23 @@ class RenderedPreference:
 
     @property
     def texts(self) -> list[str]:
-        """The texts of all parts."""
+        """The text of each rendered chunk, in the order of the parts."""
         return [chunk.text for part in self.parts for chunks in part.sequences for chunk in chunks]
 
     @property
     def is_bare(self) -> bool:
-        """Whether no message has a literal of a special token."""
+        """Whether no message contains the text of a special token."""
         return all(part.mark is None for part in self.parts)
 
     @property
     def sides(self) -> RenderedConversation:
-        """Each side as a whole, for the comparison with the reference."""
+        """The prompt with each answer, as one sequence per side, for the comparison with the reference engine."""
         (prompt,) = self.prompt.sequences
         return RenderedConversation(tuple((*prompt, *part.sequences[0]) for part in self.parts[1:]))
 
 
 def render_preference(renderer: ConversationRenderer, preference: Preference) -> RenderedPreference | Refusal:
-    """Return the rendered preference, or why it cannot be used."""
+    """Return the rendered preference, or a Refusal with the reason why it cannot be used."""
     sides: list[RenderedConversation] = []
     for conversation in preference.sides:
         rendered = renderer.render_answers(conversation, preference.prompt)
@@ -66,11 +66,11 @@ def render_preference(renderer: ConversationRenderer, preference: Preference) ->
             return rendered
         sides.append(rendered)
     prompts = [side.sequences[0][0].text for side in sides]
-    shared = min(prompts, key=len)
-    if not all(prompt.startswith(shared) for prompt in prompts):
+    shared_prompt = min(prompts, key=len)
+    if not all(prompt.startswith(shared_prompt) for prompt in prompts):
         return Refusal(DIFFERENT_PROMPTS)
-    answers = iter([_remove_prompt(side, len(shared)) for side in sides])
-    prompt = RenderedConversation(((RenderedChunk(shared, False),),), sides[prompts.index(shared)].mark)
+    answers = iter([_remove_prompt(side, len(shared_prompt)) for side in sides])
+    prompt = RenderedConversation(((RenderedChunk(shared_prompt, False),),), sides[prompts.index(shared_prompt)].mark)
     try:
         for conversation in preference.sides:
             to_json([conversation.messages, conversation.tools, conversation.kwargs])
@@ -83,20 +83,20 @@ def render_preference(renderer: ConversationRenderer, preference: Preference) ->
 
 
 def _remove_prompt(side: RenderedConversation, length: int) -> RenderedConversation:
-    """Return the answer in a sequence: everything after its first `length` characters."""
+    """Return a rendered side without its prompt, which is its first `length` characters."""
     first_chunk, *chunks = side.sequences[0]
     text = first_chunk.text[length:]
     return RenderedConversation((((RenderedChunk(text, True),) if text else ()) + tuple(chunks),), side.mark)
 
 
 class PreferenceEncoder:
-    """Encoder of rendered preferences as rows."""
+    """Encoder that turns rendered preferences into rows."""
 
     def __init__(self, encoder: ChatEncoder) -> None:
         self._encoder = encoder
 
     def encode(self, rendered: Sequence[RenderedPreference]) -> list[PreferenceRow]:
-        """Return a row for each preference; sides may have equal ids, and rows may have any length."""
+        """Return a row for each preference, even if its sides have equal ids or it is too long."""
         encoded = self._encoder.encode([part for preference in rendered for part in preference.parts])
         bounds = encoded.offsets.tolist()
         sequences = iter(pairwise(bounds))
@@ -132,13 +132,13 @@ class PreferenceEncoder:
         return rows
 
     def recheck(self, rendered: RenderedPreference, row: PreferenceRow, location: str) -> None:
-        """Encode one preference again by the reference; raises CertificateError if ids differ."""
+        """Encode a preference again with the reference engine. Raises CertificateError if the ids differ."""
         sides = [np.concatenate([row.prompt_ids, answer.ids]) for answer in row.answers]
         self._encoder.recheck(rendered.sides, np.concatenate(sides), location)
 
 
 def find_fault(row: PreferenceRow) -> str | None:
-    """Return why a row cannot be used, given its ids; None if it can."""
+    """Return the reason why an encoded row cannot be used; None if it can be used."""
     if not len(row.prompt_ids) or not all(answer.mask.any() for answer in row.answers):
         return "empty_after_masking"
     has_equal_ids = len(row.answers) == 2 and np.array_equal(row.answers[0].ids, row.answers[1].ids)
@@ -146,14 +146,14 @@ def find_fault(row: PreferenceRow) -> str | None:
 
 
 def _remove_marks(messages: Messages) -> Messages:
-    """Return messages without marks for training, which mean nothing in a prompt."""
+    """Return messages without the keys that select what is trained, because the masks of a row replace them."""
     if not any(mark in message for message in messages for mark in _MARKS):
         return messages
     return [{key: value for key, value in message.items() if key not in _MARKS} for message in messages]
 
 
 def is_plain(row: PreferenceRow) -> bool:
-    """Return whether a row consists of texts only, with one answer for each side: the form that every trainer reads."""
+    """Return whether a row has only roles and content, and one message per answer, which every trainer can read."""
     messages = [*row.prompt, *(message for answer in row.answers for message in answer.messages)]
     return (
         not row.tools

@@ -1,8 +1,8 @@
-"""Lengths of chosen and rejected answers by dataset, and the check that neither is nearly always the longer one.
+"""Lengths of chosen and rejected answers by dataset, and the check that neither side is nearly always longer.
 
-A model that is trained on such pairs learns the length, not the preference.
+If one side is nearly always longer, a model may learn to prefer the length and not the better answer.
 
-Entry points: `build_length_rows`, `lengths_balanced`.
+Entry points: `build_length_rows`, `find_length_bias`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from dataprep_assets.table import format_share
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "max": 1.0}
 _MIN_PAIRS = 20
-"""Pairs below which a share says nothing."""
+"""Minimum number of pairs in a dataset and split for a judgment of their lengths."""
 
 
 def build_length_rows(files: Mapping[tuple[str, str], Sequence[Path]]) -> list[dict[str, Any]]:
-    """Return a row per split and dataset: quantiles of its answers' tokens, and the share in which chosen is longer.
+    """Return a row per split and dataset: quantiles of its answers' tokens, and the share of pairs with a longer side.
 
-    `files` has the files of each split and dataset. Labeled answers have quantiles, but no share.
+    `files` maps each split and dataset to its files. Labeled answers are in the quantiles, but not in the shares.
     """
     return [
         _build_row(split, name, np.concatenate([np.zeros((0, 3), np.int64), *map(read_lengths, paths)]))
@@ -37,7 +37,7 @@ def _build_row(split: str, name: str, lengths: NDArray[np.int64]) -> dict[str, A
     row: dict[str, Any] = {"split": split, "name": name}
     for side, column in (("chosen", 1), ("rejected", 2)):
         tokens = lengths[lengths[:, column] >= 0, column]
-        # choose from existing lengths, so that a table shows whole tokens
+        # use lengths of existing answers, because interpolated quantiles would not be whole tokens
         row |= {
             f"{side}_{quantile}": int(np.quantile(tokens, share, method="lower")) if len(tokens) else 0
             for quantile, share in _QUANTILES.items()
@@ -52,10 +52,12 @@ def _build_row(split: str, name: str, lengths: NDArray[np.int64]) -> dict[str, A
     return row
 
 
-def lengths_balanced(rows: Sequence[Mapping[str, Any]], limit: float) -> Finding:
-    """Return the finding on the rows of `build_length_rows`: a warning if a share is above `limit`.
+def find_length_bias(rows: Sequence[Mapping[str, Any]], limit: float) -> Finding:
+    """Return the finding for the rows of `build_length_rows`, a warning if one side is longer in too many pairs.
 
-    Datasets with fewer than 20 pairs in a split are shown, but not judged.
+    `limit` is the maximum share of pairs in which the same side is the longer one.
+
+    Datasets with fewer than 20 pairs in a split are in the table, but are not judged.
     """
     defects = [
         f"{row['split']}: {row['name']}: the {side} answer is longer in {format_share(row[f'{side}_longer'])} of "

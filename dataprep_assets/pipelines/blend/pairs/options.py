@@ -1,4 +1,4 @@
-"""The settings of `stage: pairs`, as a blend's YAML has them."""
+"""The settings of `stage: pairs` in a blend's YAML."""
 
 from typing import Any, Literal
 
@@ -39,11 +39,11 @@ class PairsOptions(ChatOptions):
 
     @property
     def chat(self) -> SftOptions:
-        """The settings of the conversations: prompt and answer, rendered as one sequence of at most `max_length`."""
+        """The chat settings of a prompt with its answer: one sequence of at most `max_length` tokens."""
         settings = {name: getattr(self, name) for name in ChatOptions.model_fields}
         return SftOptions(pack_size=self.max_length, too_long="drop", format=self.format, turns="reasoning", **settings)
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that decide bytes, except the template, `choices` and `template_kwargs`."""
+        """Return the settings that change the shards' bytes, except the template, `choices` and `template_kwargs`."""
         names = {"max_length", "format", "template_date", "stop", "messages_field", "tools_field", "used_in_filter"}
         return self.model_dump(mode="json", include=names | {"used_in_field", "row_group_size", "compression"})

@@ -14,19 +14,19 @@ from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.pairs.pairs_checks import PAIRS_CHECKS, OpenedPairs
 from dataprep_assets.pipelines.blend.pairs.shard import VERSION, PairsFacts, PairsShard, build_pairs_shard
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatSource
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_chat_plan
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.shard_job import whole_shard_jobs
+from dataprep_assets.stream.shard_job import build_whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 from dataprep_assets.table import format_share
 
 PAIRS = "pairs"
 
 
-def pairs_shards(
+def prepare_pairs_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
 ) -> list[PairsShard]:
     """Return the shards with these partition keys, ready to build.
@@ -40,8 +40,8 @@ def pairs_shards(
     shards = []
     for partition in partitions:
         unit, planned_shard = plan.find_shard(partition)
-        parts = shard_parts(blend, store, plan, partition)
-        # estimate sizes of ranges, which the plan does not have
+        parts = load_shard_parts(blend, store, plan, partition)
+        # divide the size evenly, because the plan has no sizes of row ranges
         sources = tuple(ChatSource.from_part(part, size=planned_shard.total_bytes // len(parts)) for part in parts)
         shards.append(
             PairsShard(
@@ -67,8 +67,8 @@ def build_pairs(
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are out of date, one task each, with the arguments of `build_rl_shards`."""
-    jobs = whole_shard_jobs(shards, build_pairs_shard, verification, fetches)
+    """Build the shards that are out of date, with one task per shard; `build_rl_shards` explains the arguments."""
+    jobs = build_whole_shard_jobs(shards, build_pairs_shard, verification, fetches)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
@@ -87,7 +87,7 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
 
 
 def describe_pairs(receipts: Iterable[Receipt]) -> str:
-    """Return the line with the numbers of pairs and of tokens, and the share of pairs whose chosen answer is longer."""
+    """Return a line with the numbers of pairs and of tokens, and the share of pairs whose chosen answer is longer."""
     shards = [PairsFacts.from_receipt(receipt) for receipt in receipts]
     rows, labeled, longer = (sum(getattr(s, name) for s in shards) for name in ("pairs", "labeled", "chosen_longer"))
     tokens = {
@@ -106,7 +106,7 @@ PAIRS_SHARDS = BlendShards(
     name=PAIRS,
     description="Preference pairs: prompt, chosen and rejected answer as messages, token ids and masks.",
     kinds={"parquet", "huggingface"},
-    shards=pairs_shards,
+    shards=prepare_pairs_shards,
     build=build_pairs,
     checks=PAIRS_CHECKS,
     open=OpenedPairs.open,

@@ -1,13 +1,14 @@
 """All checks of a shard of preference pairs.
 
-The file is read once for all of them (`OpenedPairs.scan`). Rows are counted from 0. A shard whose receipt says that it
-is empty has no Parquet file and passes.
+The file is read once for all checks (`OpenedPairs.scan`). Rows are numbered from 0. A shard that is empty according to
+its receipt has no Parquet file and passes.
 
-`round_trip` reads sampled source rows again and encodes them by the reference. An error in the rendering itself would
-be in both, so `rendering_matches` compares with a second rendering that knows nothing of the first: the template over
-the stored messages as a whole, encoded by the reference, without any search for answers. A row is not compared if a
-message has a literal of a special token, which the reference would match, or if its template writes an answer
-differently than after its generation prompt; the finding counts both.
+`round_trip` reads sampled source rows again and encodes them with the reference engine. An error in the rendering
+itself would affect both sides of this comparison. `rendering_matches` therefore renders the stored messages a second
+time, independently of the first: it applies the template to the whole conversation without searching for answers, and
+encodes the text with the reference engine. Two kinds of rows cannot be compared: rows in which a message contains the
+text of a special token, which the reference would match, and rows in which the template writes the answer differently
+than after the generation prompt. The finding counts the skipped rows.
 
 Entry points: `PAIRS_CHECKS`, `OpenedPairs`.
 """
@@ -55,18 +56,28 @@ from dataprep_assets.pipelines.blend.pairs.shard import (
 )
 from dataprep_assets.pipelines.blend.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.sft.chat_plan import load_conversation_renderer
-from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
+from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
 from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, read_preference
-from dataprep_assets.tokenization.chat.template import TemplateRenderError, compile_template, template_variables
+from dataprep_assets.tokenization.chat.template import TemplateRenderError, compile_template, get_template_variables
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 
 @dataclass(kw_only=True)
-class _Scan:
-    """The content of a file: counts by the names of facts, sentences on rows by kind, and sampled rows by number."""
+class _FileScan:
+    """Content of a shard's file.
+
+    Attributes:
+        counts: Counts of rows and tokens, with the names of the receipt's facts.
+        longest: Length of the longest row in tokens.
+        low, high: Smallest and largest token id; None without tokens.
+        groups: Number of rows of each row group.
+        invalid: A sentence for each defect of a row.
+        equal: A sentence for each row with equal sides.
+        samples: Sampled rows, by number.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
     longest: int = 0
@@ -84,32 +95,32 @@ class _Scan:
 
 
 class OpenedPairs(OpenedPartition[PairsShard]):
-    """A shard of preference pairs, opened for checks."""
+    """A shard of preference pairs that is opened for checks."""
 
     @cached_property
     def facts(self) -> PairsFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the shard's receipt. Raises IntegrityError if a fact is missing."""
         return PairsFacts.from_receipt(self.receipt)
 
     @property
     def bundle(self) -> TokenizerBundle:
-        """The tokenizer."""
+        """The tokenizer with which the shard was built."""
         return load_cached(self.planned.plan.tokenizer)
 
     @cached_property
     def origins(self) -> Origins:
-        """For each row: ordinal of its source, row there. Raises FormatError if the file is damaged."""
+        """The ordinal of the source file and the row in it, for each row. Raises FormatError if the file is damaged."""
         return read_origins(self.directory / ORIGINS, 2)
 
     @property
     def is_exhaustive(self) -> bool:
-        """Whether every row is compared, and not a sample."""
+        """Whether all rows are compared instead of a sample."""
         return self.planned.plan.level == EVERY_DOCUMENT
 
     @cached_property
-    def scan(self) -> _Scan:
-        """The content of the file, empty for an empty shard. Raises FormatError if it cannot be read."""
-        scan = _Scan()
+    def scan(self) -> _FileScan:
+        """The file's content, which is empty for an empty shard. Raises FormatError if the file cannot be read."""
+        scan = _FileScan()
         if self.facts.empty:
             return scan
         total = self.facts.pairs
@@ -119,7 +130,7 @@ class OpenedPairs(OpenedPartition[PairsShard]):
             scan.groups.append(len(rows))
             for row in rows:
                 number = scan.rows
-                _count(scan, row)
+                _count_row(scan, row)
                 scan.invalid += [f"row {number}: {defect}" for defect in _find_defects(row, self.facts.max_length)]
                 if _has_equal_sides(row):
                     scan.equal.append(f"row {number}: chosen and rejected are equal")
@@ -128,8 +139,8 @@ class OpenedPairs(OpenedPartition[PairsShard]):
         return scan
 
 
-def _count(scan: _Scan, row: PreferenceRow) -> None:
-    """Add a row to the counts, the maximum length and the range of ids of a scan."""
+def _count_row(scan: _FileScan, row: PreferenceRow) -> None:
+    """Update the counts, the maximum length and the range of ids of a scan with a row."""
     lengths = [0 if answer is None else len(answer.ids) for answer in (row.chosen_answer, row.rejected_answer)]
     is_pair = row.chosen_answer is not None and row.rejected_answer is not None
     scan.counts.update(
@@ -153,11 +164,11 @@ def _count(scan: _Scan, row: PreferenceRow) -> None:
 
 
 def _find_defects(row: PreferenceRow, max_length: int) -> Iterator[str]:
-    """Yield the defects of a row: something empty, a wrong mask, or too many tokens."""
+    """Yield the defects of a row: an empty part, an invalid mask, an answer with a wrong role, or too many tokens."""
     if not row.prompt or not len(row.prompt_ids):
         yield "the prompt is empty"
     for name in SIDES:
-        answer = row.side(name)
+        answer = row.get_side(name)
         if answer is None:
             continue
         if not answer.messages or not len(answer.ids):
@@ -180,12 +191,12 @@ def _has_equal_sides(row: PreferenceRow) -> bool:
 
 
 def ledger_balances(shard: OpenedPairs) -> Finding:
-    """Check that every row is a pair or a drop with a reason: in total, for each source, and in the quarantine."""
+    """Check that each row read is a pair or was dropped for a reason: in total, per source, and in the quarantine."""
     ledger, receipt = require_ledger(shard.receipt), shard.receipt
     lines = [source.to_json() for source in shard.facts.sources]
     dropped_count = sum(ledger.dropped.values())
 
-    def defects() -> Iterator[str]:
+    def find_defects() -> Iterator[str]:
         yield from find_ledger_imbalance(receipt)
         yield from find_unbalanced_lines(receipt, lines, "pairs")
         for name, total in (("rows_in", ledger.rows_in), ("pairs", ledger.documents), ("tokens", ledger.tokens)):
@@ -195,7 +206,7 @@ def ledger_balances(shard: OpenedPairs) -> Finding:
         yield from find_wrong_quarantine(receipt, shard.directory / QUARANTINE, quarantined_count)
 
     return build_verdict(
-        defects(),
+        find_defects(),
         f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'pair')} and {dropped_count} dropped, in "
         "total and per source.",
         REBUILD,
@@ -209,7 +220,7 @@ def ledger_balances(shard: OpenedPairs) -> Finding:
 
 
 def counts_match(shard: OpenedPairs) -> Finding:
-    """Check that the counts of rows and tokens equal the receipt's; an empty shard has no file."""
+    """Check that the numbers of rows and tokens equal those in the receipt, and that an empty shard has no file."""
     name, facts, ledger = shard.name, shard.facts, require_ledger(shard.receipt)
     if facts.empty:
         exists = (shard.directory / PAIRS_FILE).exists()
@@ -264,7 +275,7 @@ def sides_differ(shard: OpenedPairs) -> Finding:
 
 
 def ids_in_vocabulary(shard: OpenedPairs) -> Finding:
-    """Check that every id is 0 or more and below `len(tokenizer)`, and that their range is the ledger's."""
+    """Check that every id is between 0 and `len(tokenizer) - 1`, and that the range of ids equals the ledger's."""
     ledger, scan, size = require_ledger(shard.receipt), shard.scan, shard.bundle.vocab_size
     defects = []
     if scan.low is not None and scan.high is not None and (scan.low < 0 or scan.high >= size):
@@ -282,22 +293,22 @@ def ids_in_vocabulary(shard: OpenedPairs) -> Finding:
 
 
 class _SecondRendering:
-    """Second rendering of stored rows, each as a whole, encoded by the reference."""
+    """Second rendering of stored rows: each conversation as a whole, encoded with the reference engine."""
 
     def __init__(self, shard: OpenedPairs) -> None:
         plan, bundle = shard.planned.plan, shard.bundle
         self._plan = plan
         self._renderer = compile_template(
-            plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs
+            plan.template, get_template_variables(bundle), plan.template_date, plan.template_kwargs
         )
         flagged = replace(bundle, structure=tuple(token.content for token in plan.structure))
         self._engine = ReferenceEngine(flagged, "match")
         self._literals = [token.content for token in (*bundle.special_tokens, *plan.structure)]
 
-    def sides(self, row: PreferenceRow) -> list[list[NDArray[np.uint32]]] | None:
-        """Return the possible ids of each side with its prompt, as the template writes it; None if not comparable.
+    def encode_sides(self, row: PreferenceRow) -> list[list[NDArray[np.uint32]]] | None:
+        """Return the possible ids of each side with its prompt; None if the row cannot be compared.
 
-        There are several possibilities, because the tokens at the end of a prompt depend on where the prompt ends.
+        There are several possibilities, because the tokens at the end of the prompt depend on where the text is split.
         """
         sides = []
         for answer in row.answers:
@@ -342,16 +353,16 @@ def _find_strings(value: object) -> Iterator[str]:
 
 
 def prompts_shared(shard: OpenedPairs) -> Finding:
-    """Check that each side, rendered a second time as a whole, begins with the prompt's ids."""
+    """Check that each side of the sampled rows begins with the prompt's ids in a second rendering."""
     rendering, compared_count, skipped_count, defects = _SecondRendering(shard), 0, 0, list[str]()
     for number, row in shard.scan.samples.items():
-        if (sides := rendering.sides(row)) is None:
+        if (sides := rendering.encode_sides(row)) is None:
             skipped_count += 1
             continue
         compared_count += 1
         defects += [
             f"{shard.name}: row {number}: the {name} side does not begin with the prompt's ids"
-            for name, possible_ids in zip(_message_names(row), sides, strict=True)
+            for name, possible_ids in zip(_list_side_names(row), sides, strict=True)
             if not any(np.array_equal(ids[: len(row.prompt_ids)], row.prompt_ids) for ids in possible_ids)
         ]
     return build_verdict(
@@ -364,14 +375,14 @@ def prompts_shared(shard: OpenedPairs) -> Finding:
 
 
 def rendering_matches(shard: OpenedPairs) -> Finding:
-    """Check that the ids of each side equal a second rendering of the stored messages as a whole."""
+    """Check that the ids of each side of the sampled rows equal the ids of a second rendering."""
     rendering, compared_count, skipped_count, defects = _SecondRendering(shard), 0, 0, list[str]()
     for number, row in shard.scan.samples.items():
-        if (sides := rendering.sides(row)) is None:
+        if (sides := rendering.encode_sides(row)) is None:
             skipped_count += 1
             continue
         compared_count += 1
-        for name, answer, possible_ids in zip(_message_names(row), row.answers, sides, strict=True):
+        for name, answer, possible_ids in zip(_list_side_names(row), row.answers, sides, strict=True):
             stored_ids = np.concatenate([row.prompt_ids, answer.ids])
             # if the template does not write a stop token, the build adds it after the last answer
             if not any(_is_equal_to_stop(stored_ids, ids, shard) for ids in possible_ids):
@@ -395,12 +406,12 @@ def _is_equal_to_stop(stored_ids: NDArray[np.int32], ids: NDArray[np.uint32], sh
     )
 
 
-def _message_names(row: PreferenceRow) -> list[str]:
-    return [name for name in SIDES if row.side(name) is not None]
+def _list_side_names(row: PreferenceRow) -> list[str]:
+    return [name for name in SIDES if row.get_side(name) is not None]
 
 
 def round_trip(shard: OpenedPairs) -> Finding:
-    """Check that sampled rows, or all, equal their source rows, rendered and encoded again by the reference."""
+    """Check that sampled rows (or all rows) equal their source rows, encoded again with the reference engine."""
     if shard.facts.empty:
         return Finding(passed=True, summary="The shard is empty: nothing to compare.")
     defects = list(islice(_find_differences(shard), SHOWN))
@@ -423,7 +434,7 @@ def round_trip(shard: OpenedPairs) -> Finding:
 
 
 def _find_differences(shard: OpenedPairs) -> Iterator[str]:
-    """Yield differences between sampled rows and their source rows, rendered and encoded again by the reference."""
+    """Yield differences between sampled rows and their source rows, encoded again with the reference engine."""
     origins, scan = shard.origins, shard.scan
     if len(origins) != scan.rows:
         yield f"{ORIGINS} has {count_of(len(origins), 'line')} for {count_of(scan.rows, 'row')}"
@@ -450,7 +461,7 @@ def _find_differences(shard: OpenedPairs) -> Iterator[str]:
                     yield f"{location} is a pair, but cannot be one: {rendered}"
                     continue
                 (expected_row,) = encoder.encode([rendered])
-                if parts := list(expected_row.differences(scan.samples[number])):
+                if parts := list(expected_row.find_differences(scan.samples[number])):
                     yield f"{location}: its {' and '.join(parts)} differ from row {number} of {PAIRS_FILE}"
         for row in sorted(numbers):
             yield f"{source.label}: row {row} is a pair, but does not exist in the source"
@@ -483,7 +494,7 @@ PAIRS_CHECKS: tuple[Check[OpenedPairs], ...] = (
     ),
     Check("sides_differ", "The chosen and the rejected answer of every pair differ.", sides_differ),
     Check("ids_in_vocabulary", "Every token id in the file is below `len(tokenizer)`.", ids_in_vocabulary),
-    losses_check(_losses_within_limit),
+    build_losses_check(_losses_within_limit),
     Check(
         "prompts_shared",
         (

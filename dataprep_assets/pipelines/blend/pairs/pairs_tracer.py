@@ -1,4 +1,4 @@
-"""Tracing of preference pairs: from a row of a shard's file or of a view to its source row, and back.
+"""Tracing of preference pairs: from a row of a shard or view to its source row, and back.
 
 Entry point: `PairsTracer`.
 """
@@ -22,7 +22,7 @@ from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
 
 class _PairsShard(TracedShard):
-    """A shard of preference pairs."""
+    """A finished shard of preference pairs, opened for tracing."""
 
     def __init__(self, handle: ArtifactHandle, unit: str) -> None:
         self.facts = PairsFacts.from_receipt(handle.receipt)
@@ -49,7 +49,7 @@ class PairsTracer(ShardTracer[_PairsShard, PreferenceView]):
         return _PairsShard(handle, unit)
 
     def _trace_row(self, shard: _PairsShard, number: int, *, is_shown: bool) -> Trace:
-        file, source_row = shard.source(number)
+        file, source_row = shard.find_source(number)
         row = self._read_row(shard, number)
         return Trace(
             dataset=self._blend.dataset,
@@ -72,7 +72,7 @@ class PairsTracer(ShardTracer[_PairsShard, PreferenceView]):
         raise NotFoundError(f"trace: {shard.partition} has no row {number}. Rebuild the shard")
 
     def _find_places(self, shard: _PairsShard, number: int, row: PreferenceRow) -> Iterator[TokenRange]:
-        """Yield the location of a pair in its shard and in each view."""
+        """Yield the locations of a pair in its shard and in each view."""
         artifact = str(shard.handle.artifact)
         yield TokenRange(artifact=artifact, file=PAIRS_FILE, start=0, stop=row.tokens, at={"row": number})
         for view in self._views:
@@ -87,5 +87,5 @@ class PairsTracer(ShardTracer[_PairsShard, PreferenceView]):
 
     def _format_text(self, row: PreferenceRow) -> str:
         decode: Any = load_declared_tokenizer(self._blend.required_tokenizer).decode
-        answers = [(name, answer.ids) for name in SIDES if (answer := row.side(name)) is not None]
+        answers = [(name, answer.ids) for name in SIDES if (answer := row.get_side(name)) is not None]
         return "\n".join(f"[{name}] {decode(ids)}" for name, ids in [("prompt", row.prompt_ids), *answers])

@@ -1,8 +1,9 @@
 """A shard of preference pairs: its sources and settings, its key, its facts, and how it is built.
 
-Files: `pairs.parquet` (`formats/preference_rows.py`; absent when no pair is left), `origins.npy`
+Its files are `pairs.parquet` (`formats/preference_rows.py`; absent if no pair is left), `origins.npy`
 (`formats/row_origins.py`: source ordinal and row of each pair), `row_ids.npy` (`blend/row_ids.py`) and
-`quarantine.jsonl`. Rows are in the order of the sources and their rows, so the bytes do not depend on workers.
+`quarantine.jsonl`. Rows have the order of the sources and of their rows, so the bytes do not depend on the number of
+workers.
 
 Entry points: `PairsShard`, `build_pairs_shard`, `load_encoder`.
 """
@@ -38,7 +39,7 @@ from dataprep_assets.pipelines.blend.sft.source_rows import SourceRows
 from dataprep_assets.pipelines.blend.sft.spool import load_tools
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
-from dataprep_assets.sources.readers.unreadable import budget_advice
+from dataprep_assets.sources.readers.unreadable import format_budget_advice
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.chat.mask import ChatEncoder
@@ -49,21 +50,21 @@ from dataprep_assets.tokenization.chat.messages import (
     read_preference,
 )
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer
-from dataprep_assets.tokenization.chat.row_forms import Form, keys_beyond
+from dataprep_assets.tokenization.chat.row_forms import Form, remove_template_keys
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate, locate_row
 
 VERSION = 2
 PAIRS_FILE, QUARANTINE = "pairs.parquet", "quarantine.jsonl"
 TOO_LONG = "longer_than_max_length"
 FILTER_REASONS = (*FILTERED, TOO_LONG, RETRACTED)
-"""Reasons for dropping a row that are choices of the declaration: no policy fails on them, no budget counts them."""
+"""Reasons for dropping a row that the declaration chooses. They never fail the build and do not use up the budget."""
 _BATCH = 256
-"""Preferences encoded together."""
+"""Maximum number of preferences that are encoded together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairsShard(ChatShard):
-    """One shard of preference pairs to build."""
+    """A shard of preference pairs, ready to build."""
 
     row_group_size: int
     compression: str
@@ -76,13 +77,13 @@ class PairsShard(ChatShard):
             "compression": self.compression,
         }
         # the omitted settings only decide how a conversation is split, and a preference is never split
-        return self.recipe_of(VERSION, settings, omitted=("turns", "too_long", "pack_size"))
+        return self.build_recipe(VERSION, settings, omitted=("turns", "too_long", "pack_size"))
 
 
 class PairsSourceFacts(Facts):
-    """One source file: the range of its rows, and their outcomes.
+    """Facts of one source file: the range of rows that were read, and their outcomes.
 
-    `dropped` counts rows by reason; `form` is the form of its rows, None if there are no pairs.
+    `dropped` counts rows by reason. `form` is the form of the rows; None if there are no pairs.
     """
 
     file: str
@@ -97,11 +98,11 @@ class PairsSourceFacts(Facts):
 
 
 class PairsFacts(Facts):
-    """Facts of a shard. `pairs` counts rows, `labeled` rows with one answer only, and `plain` rows of texts only.
+    """Facts of a shard. `pairs` counts rows, `labeled` rows with only one answer, and `plain` rows with only text.
 
-    Tokens are counted by part; `trained_tokens` have a mask of 1. `chosen_longer` and `rejected_longer` count
-    pairs by their longer answer. `retracted` are the ids (16 hex digits) on the retraction list whose rows were left
-    out.
+    Tokens are counted by part; `trained_tokens` have a mask of 1. `longest` is the length of the longest row in tokens.
+    `chosen_longer` and `rejected_longer` count pairs by their longer answer. `retracted` are the ids (16 hex digits)
+    on the retraction list whose rows were left out.
     """
 
     empty: bool
@@ -130,10 +131,9 @@ class PairsFacts(Facts):
 
 
 def load_encoder(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder]:
-    """Return the renderer and the encoder of a plan's preferences."""
+    """Return the renderer and the encoder for the preferences of a plan."""
     _, encoder, _ = load_tools(plan)
-    # ignore the template's marks, because a model only ever continues the generation prompt, with which an answer
-    # begins
+    # ignore the marks of trained text in the template, because all text after the generation prompt is the answer
     return load_conversation_renderer(plan, encoder.bundle, is_marked=False), encoder
 
 
@@ -153,13 +153,13 @@ def build_pairs_shard(
 
     def write(staged: Path) -> WrittenFiles:
         fetch_missing(shard.sources, fetch)
-        return _Building(shard, staged).run()
+        return _PairsBuild(shard, staged).run()
 
     return ensure_built(shard.recipe, shard.store, write, verification)
 
 
-class _Building:
-    """Build of a shard: encodes the rows of its files and counts their outcomes."""
+class _PairsBuild:
+    """Build of a shard, which encodes the rows of its source files and counts their outcomes."""
 
     def __init__(self, shard: PairsShard, staged: Path) -> None:
         self._shard, self._staged, self._plan = shard, staged, shard.plan
@@ -168,7 +168,7 @@ class _Building:
         self._losses = Losses(encoder.bundle, "text")
         self._ids = ReadRows(shard.plan.retractions)
         self._quarantine: list[bytes] = []
-        self._bad: list[tuple[str, BadRecord]] = []  # the first bad row, for the budget's error
+        self._bad: list[tuple[str, BadRecord]] = []  # keep only the first bad row, which the budget's error shows
         self._bad_count = 0
         self._origins: list[tuple[int, int]] = []
         self._unread: Counter[str] = Counter()
@@ -178,7 +178,7 @@ class _Building:
         self._sources: list[PairsSourceFacts] = []
 
     def run(self) -> WrittenFiles:
-        """Write the shard's files, and return the facts for the receipt."""
+        """Write the shard's files; return the facts for its receipt. Raises BadRecordError if too many rows are bad."""
         rows = (row for source in self._shard.sources for row in self._read(source))
         first_row = next(rows, None)
         if first_row is not None:
@@ -187,7 +187,7 @@ class _Building:
             origins = np.array(self._origins, np.int64)
             write_origins(self._staged / ORIGINS, [origins[:, 0], origins[:, 1]])
         ledger = self._build_ledger()
-        ledger.balance(str(self._shard.artifact))
+        ledger.require_balance(str(self._shard.artifact))
         self._check_budget(ledger)
         if self._quarantine:
             (self._staged / QUARANTINE).write_bytes(b"".join(self._quarantine))
@@ -203,7 +203,7 @@ class _Building:
                 longest=self._longest,
                 max_length=plan.pack_size,
                 row_group_size=self._shard.row_group_size,
-                unread_keys=keys_beyond(self._unread, plan.template.text),
+                unread_keys=remove_template_keys(self._unread, plan.template.text),
                 template=plan.template.name,
                 template_digest=plan.template.digest,
                 tokenizer_digest=plan.tokenizer_digest,
@@ -218,7 +218,7 @@ class _Building:
         )
 
     def _read(self, source: ChatSource) -> Iterator[PreferenceRow]:
-        """Yield the rows of a file, and count its outcomes."""
+        """Yield the rows of a source file, and record the outcomes of all its rows."""
         source_rows = SourceRows(self._plan, source, read_preference, FILTER_REASONS, self._ids)
         pairs, tokens, row_count = self._counts["pairs"], self._counts["tokens"], 0
         read_bytes = 0
@@ -255,7 +255,7 @@ class _Building:
         )
 
     def _encode(self, source_rows: SourceRows[Preference], block: RowBlock, start: int) -> Iterator[PreferenceRow]:
-        """Render, encode and count one batch of a block's rows; yield the rows that are kept."""
+        """Render, encode and count a batch of a block's rows, beginning at `start`; yield the kept rows."""
         source = source_rows.source
         rendered: list[RenderedPreference] = []
         indexes: list[int] = []
@@ -285,7 +285,7 @@ class _Building:
             yield row
 
     def _count(self, source: ChatSource, rendered: RenderedPreference, row: PreferenceRow) -> None:
-        """Add a row to the facts of the shard. Raises TokenizerError for an id outside the vocabulary."""
+        """Add a row to the shard's counts. Raises TokenizerError for an id outside the vocabulary."""
         sizes = {name: 0 if answer is None else len(answer.ids) for name, answer in _list_sides(row)}
         is_pair = row.chosen_answer is not None and row.rejected_answer is not None
         self._counts.update(
@@ -322,12 +322,12 @@ class _Building:
         rows: Sequence[PreferenceRow],
         numbers: Sequence[int],
     ) -> None:
-        """Encode a sample of the rows again by the reference; raise CertificateError if ids differ."""
+        """Encode a sample of the rows again with the reference engine. Raises CertificateError if ids differ."""
         if self._plan.sample_rate <= 0 or not rendered:
             return
         ids = np.array(numbers, np.uint64)
         for index in sample_rows(ids, source.sha256, self._plan.sample_rate).tolist():
-            # in a message, a special token is plain text, but the reference would match it
+            # skip texts of special tokens, which are plain text in a message, but which the reference would match
             if rendered[index].is_bare:
                 self._encoder.recheck(rendered[index], rows[index], f"{source.label}: row {numbers[index]}")
                 self._sampled += 1
@@ -344,7 +344,7 @@ class _Building:
             raise BadRecordError(
                 f"{self._shard.artifact}: {self._bad_count} of {count_of(ledger.rows_in, 'row')} would be dropped as "
                 f"bad, more than the budget of {format_share(self._shard.budget)}. First error: {label}, row "
-                f"{record.row}: {record.reason}. {budget_advice(self._bad_count, ledger.rows_in)}"
+                f"{record.row}: {record.reason}. {format_budget_advice(self._bad_count, ledger.rows_in)}"
             )
 
     def _build_ledger(self) -> Ledger:

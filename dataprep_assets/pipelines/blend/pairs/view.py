@@ -1,7 +1,7 @@
-"""Views of preference pairs (`<dataset>/<view>`): the files of trainers that do not read the run's Parquet.
+"""Views of preference pairs (`<dataset>/<view>`): files for trainers that do not read the run's Parquet files.
 
-A view has one file per split. It consists of a function from a row of a shard to rows of its format, and of one back to
-prompts and answers, by which a check compares it with the shards.
+A view has one file per split. It is defined by two functions: one converts a shard's row into rows of the view's
+format, the other converts them back into prompts and answers, which a check compares with the shards.
 
 Entry points: `PreferenceView`, `LabeledAnswer`, `PairsSplit`, `PreferenceViewFacts`.
 """
@@ -38,11 +38,11 @@ from dataprep_assets.pipelines.blend.view import (
 from dataprep_assets.stores.files import create_durably
 
 _ROW_GROUP = 1000
-"""Rows in a row group of a view."""
+"""Number of rows per Parquet row group of a view."""
 
 
 class LabeledAnswer(NamedTuple):
-    """A prompt with one answer, and whether it is the chosen one."""
+    """A prompt with one answer; `is_chosen` is False for a rejected answer."""
 
     prompt: Messages
     answer: Messages
@@ -50,28 +50,28 @@ class LabeledAnswer(NamedTuple):
 
 
 class PreferenceViewFacts(BlendViewFacts):
-    """Facts of a view: rows, and answers in them, by split."""
+    """Facts of a view: numbers of rows and of answers by split."""
 
     answers: dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairsSplit(RunSplit[PairsFacts]):
-    """A split of a finished run, as a view uses it: its shards in the order of their files."""
+    """A split of a finished run, with its shards in the order of the run's files."""
 
     shards_name: ClassVar[str] = PAIRS
     shard_facts: ClassVar[type[PairsFacts]] = PairsFacts
     documents_fact: ClassVar[str] = "pairs"
 
-    def rows(self, store: ArtifactStore) -> Iterator[PreferenceRow]:
+    def read_rows(self, store: ArtifactStore) -> Iterator[PreferenceRow]:
         """Yield the rows of all shards, in order."""
         for shard in self.shards:
             for rows in read_preferences(shard.path(store)):
                 yield from rows
 
-    def answers(self, store: ArtifactStore) -> Iterator[LabeledAnswer]:
-        """Yield the answers of all rows, the chosen one of a pair first."""
-        for row in self.rows(store):
+    def read_answers(self, store: ArtifactStore) -> Iterator[LabeledAnswer]:
+        """Yield the answers of all rows; a pair's chosen answer is first."""
+        for row in self.read_rows(store):
             for is_chosen, answer in ((True, row.chosen_answer), (False, row.rejected_answer)):
                 if answer is not None:
                     yield LabeledAnswer(row.prompt, answer.messages, is_chosen)
@@ -79,15 +79,15 @@ class PairsSplit(RunSplit[PairsFacts]):
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceView(BlendView[PairsSplit]):
-    """A trainer's format of preferences; the artifact has the view's name.
+    """A trainer's format for preferences; the artifact has the view's name.
 
     Attributes:
-        records: Yields the rows of the format for a row of a shard.
-        answers: Yields the prompts and answers of a row of the format, the chosen one of a pair first.
-        sidecars: Returns the name and content of each further file, given the dataset's name and the splits.
-        is_parquet: Whether files are Parquet with JSON columns, and not JSON Lines.
-        per_answer: Whether an answer is a row, so that labeled answers can be written; otherwise a pair is.
-        texts_only: Whether only pairs of texts can be written.
+        records: Yields the format's rows for a shard's row.
+        answers: Yields the prompts and answers of one of the format's rows; a pair's chosen answer is first.
+        sidecars: Returns the name and content of each additional file, given the dataset's name and the splits.
+        is_parquet: Whether the files are Parquet with JSON columns instead of JSON Lines.
+        per_answer: Whether each row has one answer, so that labeled answers can be written; otherwise each has a pair.
+        texts_only: Whether the format supports only text, with one message per answer.
     """
 
     reserved = frozenset({PAIRS, RUNS})
@@ -133,23 +133,23 @@ class PreferenceView(BlendView[PairsSplit]):
             path = writer.target / self.file(split.split)
             # a file with its final name is complete, because it depends only on its own split
             if not path.exists():
-                self.write_file(path, (record for row in split.rows(writer.store) for record in self.records(row)))
+                self.write_file(path, (record for row in split.read_rows(writer.store) for record in self.records(row)))
         for name, content in self.sidecars(writer.blend.dataset, [split.split for split in splits]).items():
             if not (writer.target / name).exists():
                 with create_durably(writer.target / name) as file:
                     file.write(content)
 
     def write_file(self, path: Path, records: Iterator[dict[str, Any]]) -> None:
-        """Write rows of the format to a new file."""
+        """Write rows in the view's format to a new file."""
         if self.is_parquet:
-            parquet_rows.write_rows(path, parquet_rows.schema_of(self.columns), records, group=_ROW_GROUP)
+            parquet_rows.write_rows(path, parquet_rows.parse_schema(self.columns), records, group=_ROW_GROUP)
         else:
             json_lines.write_lines(path, map(to_json, records))
 
     def read_file(self, path: Path) -> Iterator[Mapping[str, Any]]:
-        """Yield the rows of a file; raise FormatError if it cannot be read."""
+        """Yield the rows of a file of the view. Raises FormatError if the file cannot be read."""
         if self.is_parquet:
-            return parquet_rows.read_rows(path, parquet_rows.schema_of(self.columns), group=_ROW_GROUP)
+            return parquet_rows.read_rows(path, parquet_rows.parse_schema(self.columns), group=_ROW_GROUP)
         return json_lines.read_lines(path)
 
     def measure(self, splits: Sequence[PairsSplit], store: ArtifactStore) -> PreferenceViewFacts:
@@ -178,7 +178,7 @@ class PreferenceView(BlendView[PairsSplit]):
     def differences(self, opened: OpenedView[PairsSplit], split: PairsSplit) -> Iterator[str]:
         records = self.read_file(opened.directory / self.file(split.split))
         answers = (answer for record in records for answer in self.answers(record))
-        return compare_rows(split.split, "answer", answers, split.answers(opened.store), _compare_answers)
+        return compare_rows(split.split, "answer", answers, split.read_answers(opened.store), _compare_answers)
 
     def describe(self, facts: PreferenceViewFacts) -> tuple[str, Mapping[str, int]]:
         rows, answers = sum(facts.rows.values()), sum(facts.answers.values())

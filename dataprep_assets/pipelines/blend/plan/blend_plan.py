@@ -1,7 +1,8 @@
-"""The blend plan (`<dataset>/blend_plan`): the files, or rows of files, of each shard; registers the partitions.
+"""The blend plan (`<dataset>/blend_plan`): the files, or row ranges of files, of each shard.
 
-A blend is `<dataset>/blend_plan → blend_preview → blend_snapshot, engine_certificate → indexed_bins | packed_sft |
-rl_jsonl → blend`, in one group named after the dataset. `plan.py` defines the plan, `planner.py` builds it.
+The build of the plan adds the shards' partitions. A blend's artifacts are `<dataset>/blend_plan → blend_preview →
+blend_snapshot, engine_certificate → indexed_bins | packed_sft | pairs | rl_jsonl → blend`, in a group named after the
+dataset. `plan.py` defines the plan, and `planner.py` computes it.
 """
 
 import json
@@ -46,14 +47,14 @@ from dataprep_assets.pipelines.blend.plan.plan import (
     has_blend_plan,
     load_blend_plan,
 )
-from dataprep_assets.pipelines.blend.plan.planner import plan_blend, source_digest, stage_identity
+from dataprep_assets.pipelines.blend.plan.planner import collect_stage_identity, compute_source_digest, plan_blend
 from dataprep_assets.planning.manifest import SourceFile
 from dataprep_assets.sources.access import HubMirror, LocalTree
 from dataprep_assets.sources.hub_cache import COMMIT
 from dataprep_assets.sources.upstream import UpstreamPartitions
 
 
-def blend_watch(blend: BlendDeclaration) -> SourceWatch:
+def build_blend_watch(blend: BlendDeclaration) -> SourceWatch:
     """Return the functions that detect changes in the datasets of a blend."""
     return SourceWatch(identity=partial(_compute_identity, blend), changes=partial(_describe_changes, blend))
 
@@ -61,36 +62,36 @@ def blend_watch(blend: BlendDeclaration) -> SourceWatch:
 def _compute_identity(blend: BlendDeclaration, _: ArtifactStore) -> SourceIdentity:
     listing: list[list[str | int | None]] = []
     stamps: list[list[str | int]] = []
-    for unit in blend.data_blend().units():
+    for unit in blend.load_data_blend().list_units():
         source = open_place(unit.dataset, blend.sources, patient=False)
         if isinstance(source.access, HubMirror):
-            listing.append([unit.name, _commit(source.access)])
+            listing.append([unit.name, _find_commit(source.access)])
             continue
         files = list_dataset_files(source, unit.dataset)[1]
         listing += [[unit.name, file.relpath, file.size_bytes, file.etag] for file in files]
-        # a folder's listing has no versions, so only the time reveals an edit that keeps the size
+        # a folder's listing has no versions, so only the modification time reveals an edit that keeps the size
         if isinstance(access := source.access, LocalTree | UpstreamPartitions) and not access.mirrored:
             stamps += [[unit.name, f.relpath, read_modification_time(access.path(f), f.relpath)] for f in files]
     return identify_listing(listing, stamps)
 
 
-def _commit(access: HubMirror) -> str:
-    """Return the current commit of the revision, without a request if the revision is a commit."""
+def _find_commit(access: HubMirror) -> str:
+    """Return the current commit of the declared revision. If the revision is itself a commit, no request is sent."""
     revision = access.repo.revision
     return revision if COMMIT.fullmatch(revision) else access.repo.resolve_commit()
 
 
 def _describe_changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
-    """Return the changes since the current plan, dataset by dataset."""
-    units = blend.data_blend().units()
+    """Return a text with the numbers of files and datasets that have changed since the current plan."""
+    units = blend.load_data_blend().list_units()
     if not has_blend_plan(blend, store):
         return join_counts([(len(units), "dataset", "not planned yet")])
     planned_units = load_blend_plan(blend, store).units
-    selections = {_selection_json(unit.dataset) for unit in units}
-    counts = {"new": 0, "gone": len({_selection_json(p.dataset) for p in planned_units} - selections)}
+    selections = {_encode_selection(unit.dataset) for unit in units}
+    counts = {"new": 0, "gone": len({_encode_selection(p.dataset) for p in planned_units} - selections)}
     files = {"added": 0, "removed": 0, "changed": 0}
     for unit in units:
-        matching_units = [p for p in planned_units if _selection_json(p.dataset) == _selection_json(unit.dataset)]
+        matching_units = [p for p in planned_units if _encode_selection(p.dataset) == _encode_selection(unit.dataset)]
         if not matching_units:
             counts["new"] += 1
         for verb, count in _count_file_changes(blend, unit, matching_units).items() if matching_units else ():
@@ -103,8 +104,8 @@ def _describe_changes(blend: BlendDeclaration, store: ArtifactStore) -> str:
     )
 
 
-def _selection_json(dataset: BlendDataset) -> str:
-    """Return the keys of a declared dataset that select its files, as JSON."""
+def _encode_selection(dataset: BlendDataset) -> str:
+    """Return a declared dataset's name and the keys that select its files, as JSON."""
     return dataset.unattributed.model_dump_json(include={"name", "path", "split", "subset"})
 
 
@@ -112,11 +113,13 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
     """Return the numbers of added, removed and changed files of a dataset since it was planned."""
     source = open_place(unit.dataset, blend.sources, patient=False)
     units = list(units)
-    # equal commits have the same files, so do not list them
-    if isinstance(source.access, HubMirror) and _commit(source.access) == units[0].commit:
+    # skip the listing, because equal commits have the same files
+    if isinstance(source.access, HubMirror) and _find_commit(source.access) == units[0].commit:
         return {}
     # local files can only be compared by size, because a listing has no digests
-    now = {file.relpath: _identify_version(source, file) for file in list_dataset_files(source, unit.dataset)[1]}
+    current_files = {
+        file.relpath: _identify_version(source, file) for file in list_dataset_files(source, unit.dataset)[1]
+    }
     planned_files = {
         entry.relpath: _identify_version(
             source,
@@ -126,9 +129,11 @@ def _count_file_changes(blend: BlendDeclaration, unit: Unit, units: Iterable[Pla
         for entry in planned_unit.entries
     }
     return {
-        "added": len(now.keys() - planned_files.keys()),
-        "removed": len(planned_files.keys() - now.keys()),
-        "changed": sum(planned_files[path] != now[path] for path in planned_files.keys() & now.keys()),
+        "added": len(current_files.keys() - planned_files.keys()),
+        "removed": len(planned_files.keys() - current_files.keys()),
+        "changed": sum(
+            planned_files[path] != current_files[path] for path in planned_files.keys() & current_files.keys()
+        ),
     }
 
 
@@ -141,13 +146,13 @@ _REPLAN = "Rebuild `blend_plan`"
 
 
 def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding:
-    """Check that each file is in exactly one shard, as a whole or in consecutive row ranges from 1 to the end.
+    """Check that each file is in exactly one shard, or divided into consecutive row ranges from row 1 to the end.
 
-    With `max_rows`, files and rows may be left out, but none may occur twice.
+    With `max_rows`, files and rows may be left out, but none may be in two shards.
     """
     range_count = sum(part.rows is not None for unit in plan.units for shard in unit.shards for part in shard.parts)
     return build_verdict(
-        (defect for unit in plan.units for defect in _unit_defects(unit, max_rows)),
+        (defect for unit in plan.units for defect in _find_unit_defects(unit, max_rows)),
         f"{count_of(sum(len(u.entries) for u in plan.units), 'file is', 'files are')} in "
         f"{count_of(sum(len(u.shards) for u in plan.units), 'shard')}, each row once.",
         _REPLAN,
@@ -159,8 +164,8 @@ def plan_covers_sources(plan: BlendPlan, max_rows: int | None = None) -> Finding
     )
 
 
-def _unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
-    """Yield a sentence for each shard number, chosen shard, file or range of rows of a dataset that is wrong."""
+def _find_unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
+    """Yield a sentence for each invalid shard number, chosen shard, file or row range of a planned dataset."""
     if [shard.index for shard in unit.shards] != list(range(len(unit.shards))):
         yield (
             f"{unit.name}: its shards are numbered {', '.join(str(s.index) for s in unit.shards)}, not 0 to "
@@ -177,7 +182,7 @@ def _unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
             rows = (part.rows.first, part.rows.stop) if part.rows else (1, None)
             ranges_of_file.setdefault(part.entry.relpath, []).append(rows)
     for entry in unit.entries:
-        # the flag sorts None, the end of the file, after all numbers
+        # the second key sorts None, which is the end of the file, after all numbers
         ranges = sorted(ranges_of_file.pop(entry.relpath, []), key=lambda r: (r[0], r[1] is None, r[1] or 0))
         if not ranges and max_rows is None:
             yield f"{unit.name}: {entry.relpath} is in no shard"
@@ -196,27 +201,29 @@ def _unit_defects(unit: PlannedUnit, max_rows: int | None) -> Iterator[str]:
 
 
 def plan_is_current(blend: BlendDeclaration, store: ArtifactStore, other_datasets: Iterable[str] = ()) -> Finding:
-    """Check that a plan of the current sources, tokenizer bytes, template text and options equals the frozen one.
+    """Check that a new plan from the current sources, tokenizer, template and options equals the committed plan.
 
     `blend` is the declaration, `store` contains the plan, and `other_datasets` are defects found by other checks.
     """
-    frozen = load_blend_plan(blend, store)
-    fresh = plan_blend(blend, frozen)
-    old, new = ({unit.name: unit.plan_hash for unit in plan.units} for plan in (frozen, fresh))
+    committed_plan = load_blend_plan(blend, store)
+    new_plan = plan_blend(blend, committed_plan)
+    old_hashes, new_hashes = ({unit.name: unit.plan_hash for unit in plan.units} for plan in (committed_plan, new_plan))
     defects = [
-        f"{n}: plan hash {old.get(n)}, now {new.get(n)}" for n in sorted({*old, *new}) if old.get(n) != new.get(n)
+        f"{n}: plan hash {old_hashes.get(n)}, now {new_hashes.get(n)}"
+        for n in sorted({*old_hashes, *new_hashes})
+        if old_hashes.get(n) != new_hashes.get(n)
     ]
-    if not defects and compute_plan_key(fresh) != compute_plan_key(frozen):
-        defects.append(f"{blend.dataset}: run hash {frozen.run_hash}, now {fresh.run_hash}")
-    # after a different plan hash, the other claims also differ and would hide the cause
+    if not defects and compute_plan_key(new_plan) != compute_plan_key(committed_plan):
+        defects.append(f"{blend.dataset}: run hash {committed_plan.run_hash}, now {new_plan.run_hash}")
+    # if a plan hash differs, the other claims differ as a consequence, and listing them would hide the cause
     if not defects:
         defects += other_datasets
     return build_verdict(
         defects,
-        f"The plan {frozen.run_hash} of {count_of(len(frozen.units), 'dataset')} matches the current sources and "
-        "settings.",
+        f"The plan {committed_plan.run_hash} of {count_of(len(committed_plan.units), 'dataset')} matches the current "
+        "sources and settings.",
         f"Sources or settings changed. If this was intended, {_REPLAN[:1].lower()}{_REPLAN[1:]}",
-        facts={"run_hash": frozen.run_hash, "datasets": len(frozen.units)},
+        facts={"run_hash": committed_plan.run_hash, "datasets": len(committed_plan.units)},
     )
 
 
@@ -224,7 +231,7 @@ CONFIG = "config.json"
 
 
 class PlannedDatasetFacts(Facts):
-    """A dataset of the plan: bytes of its source files, numbers of planned and chosen shards, declared weight."""
+    """Facts of a planned dataset: its source files and their bytes, planned and chosen shards, and weight."""
 
     plan_hash: str
     commit: str | None
@@ -236,19 +243,19 @@ class PlannedDatasetFacts(Facts):
 
 
 class BlendPlanFacts(Facts):
-    """The datasets of the plan, by name."""
+    """Facts of a plan: its run hash, its stage, and its datasets by name."""
 
     run_hash: str
     stage: str
     datasets: dict[str, PlannedDatasetFacts]
 
 
-def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSpec:
+def build_blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSpec:
     """Return the spec of the plan.
 
     Args:
-        blend: The dataset.
-        plans: The shards that this artifact plans.
+        blend: The declaration.
+        plans: The partitions of the shards, which this artifact determines.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -258,7 +265,7 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
         kinds={"json"},
         inputs=list_upstream_assets(blend),
         plans=(plans,),
-        watch=blend_watch(blend),
+        watch=build_blend_watch(blend),
         pool="network",
         verification="full",
         names_places=frozenset(),  # `plan.json` contains the paths of the datasets
@@ -270,11 +277,11 @@ def blend_plan_spec(blend: BlendDeclaration, *, plans: Partitions) -> ArtifactSp
 
 
 def _build_recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
-    settings = stage_identity(blend)
+    settings = collect_stage_identity(blend)
     sources = {
         "tokenizer": settings.pop("tokenizer", None),
         "chat_template": settings.pop("template", None),
-        **{unit.name: source_digest(unit) for unit in plan.units},
+        **{unit.name: compute_source_digest(unit) for unit in plan.units},
     }
     settings |= {
         "held_out": blend.held_out.model_dump() if blend.held_out else None,
@@ -288,44 +295,45 @@ def _build_recipe(blend: BlendDeclaration, plan: BlendPlan) -> Recipe:
         artifact=blend.artifact(BLEND_PLAN),
         key=compute_plan_key(plan),
         version=VERSION,
-        settings=json.loads(json.dumps(settings)),  # lists instead of tuples, as in a receipt
+        settings=json.loads(json.dumps(settings)),  # convert tuples to lists, because receipts contain JSON
         sources={name: digest for name, digest in sources.items() if digest is not None},
     )
 
 
 def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-    """Yield the recipe for the current sources. Mirrored sources are assumed to be at the plan's commits."""
+    """Yield the recipe for the current sources; mirrored sources are assumed to be unchanged since the plan."""
     if has_blend_plan(blend, store):
         yield _build_recipe(blend, plan_blend(blend, load_blend_plan(blend, store)))
         return
-    # with a missing or damaged plan, listing the sources and counting rows would not change the result
+    # do not list sources or count rows, because a missing or damaged plan must be rebuilt in any case
     receipt = store.receipt(blend.artifact(BLEND_PLAN))
     yield Recipe(artifact=blend.artifact(BLEND_PLAN), key=receipt.key if receipt else "", version=VERSION)
 
 
 def build_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
-    """List every source, build the plan, and commit `plan.json` and `config.json`.
+    """List every source, compute the plan, and commit `plan.json` and `config.json`.
 
-    Returns the receipt, and whether it was reused because the plan is unchanged.
+    Returns the receipt, and whether the committed plan was reused because nothing has changed.
     """
     # the previous plan avoids counting the rows of unchanged files again
     previous_plan = load_blend_plan(blend, store) if has_blend_plan(blend, store) else None
-    fresh = plan_blend(blend, previous_plan, relist=True)
-    value = fresh.to_json()
+    new_plan = plan_blend(blend, previous_plan, relist=True)
+    value = new_plan.to_json()
 
     def write(staged: Path) -> WrittenFiles:
         (staged / PLAN).write_bytes(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
-        (staged / CONFIG).write_text(_format_config(blend, fresh), encoding="utf-8")
+        (staged / CONFIG).write_text(_format_config(blend, new_plan), encoding="utf-8")
         return WrittenFiles(
-            inputs={unit.name: source_digest(unit) for unit in fresh.units}, facts=_build_facts(blend, fresh)
+            inputs={unit.name: compute_source_digest(unit) for unit in new_plan.units},
+            facts=_build_facts(blend, new_plan),
         )
 
-    return ensure_built(_build_recipe(blend, fresh), store, write)
+    return ensure_built(_build_recipe(blend, new_plan), store, write)
 
 
 def _format_config(blend: BlendDeclaration, plan: BlendPlan) -> str:
     """Return the text of `config.json`."""
-    config = {"run_hash": plan.run_hash, **stage_identity(blend)}
+    config = {"run_hash": plan.run_hash, **collect_stage_identity(blend)}
     return json.dumps(config, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -349,7 +357,7 @@ def _build_facts(blend: BlendDeclaration, plan: BlendPlan) -> BlendPlanFacts:
 
 
 def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterator[str]:
-    """Yield the claims of `config.json` and the receipt that the plan contradicts."""
+    """Yield a sentence for each claim of `config.json` or the receipt that contradicts the plan."""
     plan, artifact = load_blend_plan(blend, store), blend.artifact(BLEND_PLAN)
     receipt, config = store.require(artifact), store.local(artifact) / CONFIG
     if config.read_bytes() != _format_config(blend, plan).encode():
@@ -361,27 +369,27 @@ def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore) -> Iterato
 
 
 def _build_metadata(blend: BlendDeclaration, store: ArtifactStore, _: Receipt) -> Mapping[str, ShownValue]:
-    plan, notes = load_blend_plan(blend, store), blend.data_blend().notes
+    plan, notes = load_blend_plan(blend, store), blend.load_data_blend().notes
     return {
         "run_hash": plan.run_hash,
         "datasets": len(plan.units),
         "shards": len(plan.partitions),
         "source_bytes": sum(unit.size_bytes for unit in plan.units),
-        "plan_table": Table(plan_rows(blend, plan)),
+        "plan_table": Table(build_plan_rows(blend, plan)),
         **({"notes": Markdown("\n".join(f"- {line}" for line in format_notes(notes)))} if notes else {}),
     }
 
 
-def plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
-    """Return the `plan_table`: a row for each dataset, with the columns of Nemotron's W&B table.
+def build_plan_rows(blend: BlendDeclaration, plan: BlendPlan) -> list[dict[str, str | int | float]]:
+    """Return the rows of `plan_table`: one per dataset, with the columns of Nemotron's W&B table.
 
-    Categories and notes of datasets are added as columns if the blend has any.
+    If any dataset has a category or notes, the table also has these columns.
     """
-    datasets = {unit.dataset.name: unit.dataset for unit in blend.data_blend().units()}
+    datasets = {unit.dataset.name: unit.dataset for unit in blend.load_data_blend().list_units()}
     descriptions = [_describe_dataset(datasets.get(unit.dataset.name)) for unit in plan.units]
     columns = [name for name in ("category", "notes") if any(name in description for description in descriptions)]
     return [
-        _plan_row(blend, unit) | {name: description.get(name, "") for name in columns}
+        _build_plan_row(blend, unit) | {name: description.get(name, "") for name in columns}
         for unit, description in zip(plan.units, descriptions, strict=True)
     ]
 
@@ -393,8 +401,8 @@ def _describe_dataset(dataset: BlendDataset | None) -> dict[str, str]:
     return category | ({"notes": "; ".join(format_notes(dataset.notes))} if dataset.notes else {})
 
 
-def _plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:
-    """Return the row of a dataset, with its files, its shards and the options of its stage."""
+def _build_plan_row(blend: BlendDeclaration, unit: PlannedUnit) -> dict[str, str | int | float]:
+    """Return a dataset's row in `plan_table`, with its files, its shards and the options of its stage."""
     dataset, sample = unit.dataset, blend.sample
     row: dict[str, Any] = {
         "dataset_name": unit.name,

@@ -1,4 +1,4 @@
-"""The blend preview (`<dataset>/blend_preview`): an estimate of the blend before any file is fetched or tokenized.
+"""The blend preview (`<dataset>/blend_preview`): an estimate of the blend before the build downloads and tokenizes it.
 
 A check stops the run if a dataset would round to zero samples.
 """
@@ -25,15 +25,15 @@ from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.formats.flat_bins import token_dtype
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.blend.blend_sample import row_texts
+from dataprep_assets.pipelines.blend.blend_sample import find_row_texts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration, Stage
-from dataprep_assets.pipelines.blend.output.share_plot import plot_shares, shown_rows
-from dataprep_assets.pipelines.blend.plan.discovery import open_place, present_part
+from dataprep_assets.pipelines.blend.output.share_plot import plot_shares, rename_columns
+from dataprep_assets.pipelines.blend.plan.discovery import open_place, open_source_part
 from dataprep_assets.pipelines.blend.plan.fields import (
     describe_all_refused,
     explain_unusable,
     find_fault,
-    read_fields,
+    list_read_fields,
     reads_json,
 )
 from dataprep_assets.pipelines.blend.plan.plan import (
@@ -45,8 +45,8 @@ from dataprep_assets.pipelines.blend.plan.plan import (
     load_blend_plan,
 )
 from dataprep_assets.pipelines.blend.sft.sampled_tokens import build_refusal_function, build_row_counter
-from dataprep_assets.pipelines.blend.stream import blend_dtype
-from dataprep_assets.planning.blend import record_repeats, record_shares, requested_shares, source_outlooks
+from dataprep_assets.pipelines.blend.stream import choose_dtype
+from dataprep_assets.planning.blend import compute_outlooks, compute_record_shares, compute_repeats, normalize_weights
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.readers.rows import RowBlock, count_rows
@@ -56,24 +56,27 @@ from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.engines import ReferenceEngine
 from dataprep_assets.tokenization.losses import encode_or_locate, locate_row
 
-# Rows and tokens are estimated from a sample of each dataset. Local datasets are sampled by their first, middle and
-# last file, and remote ones by their smallest file. A file that is read to its end is counted exactly.
+# Rows and tokens are estimated from a sample of each dataset: from the first, middle and last file of a local dataset,
+# and from the smallest file of a remote one. The rows of a file that is read to its end are counted exactly.
 
 FILES = 3
 ROWS_PER_FILE = 2000
-"""Number of rows to read per file, which takes about a second."""
+"""Number of rows to read per file. Reading them takes about a second."""
 DOCUMENTS_PER_FILE = 100
-"""Number of rows to tokenize per file, from the first."""
+"""Number of rows to tokenize per file, beginning at its first row."""
 _ARROW_BYTES = 16 << 20
-"""Minimum bytes to read of an Arrow file. Its batches end within pieces of a few MiB, so few pieces miscount rows."""
+"""Minimum number of bytes to read of an Arrow file, which is read in pieces of a few MiB.
+
+Batches do not end where pieces end, so an estimate of the rows from only a few pieces would be inaccurate.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePreview:
-    """The estimates of one dataset; `samples` are the training samples of its share.
+    """Estimates for one dataset; `samples` is the number of training samples that its share provides.
 
-    In a trial (`sample`, `max_rows`), `rows`, `tokens`, `bytes_to_fetch` and `disk_bytes` describe what it reads. The
-    shares, `epochs` and `samples` always describe the whole dataset.
+    In a trial (`sample`, `max_rows`), `rows`, `tokens`, `bytes_to_fetch` and `disk_bytes` count only the data that the
+    trial reads. The shares, `epochs` and `samples` always describe the whole dataset.
     """
 
     split: str
@@ -94,7 +97,7 @@ class SourcePreview:
 
     @property
     def rounds_to_zero(self) -> bool:
-        """Whether the dataset's share of the training is less than one sample."""
+        """Whether the dataset's share of the training data is less than one sample."""
         return self.samples < 1
 
 
@@ -108,12 +111,16 @@ class _Amount:
 
 def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePreview]:
     """Return the preview of every dataset, split by split."""
-    amounts = {unit.name: _estimate(blend, unit) for unit in plan.units}
+    amounts = {unit.name: _estimate_amount(blend, unit) for unit in plan.units}
     previews = []
     for split in dict.fromkeys(unit.home for unit in plan.units):
         units = [unit for unit in plan.units if unit.home == split]
-        looks = _record_prospects(units, amounts) if blend.stage == "rl" else _token_prospects(blend, units, amounts)
-        for unit, look in zip(units, looks, strict=True):
+        prospects = (
+            _estimate_record_prospects(units, amounts)
+            if blend.stage == "rl"
+            else _estimate_token_prospects(blend, units, amounts)
+        )
+        for unit, prospect in zip(units, prospects, strict=True):
             part = _estimate_part(blend, unit, amounts[unit.name])
             amount = _Amount(rows=part * amounts[unit.name].rows, tokens=part * amounts[unit.name].tokens)
             chosen_entries = {piece.entry for index in unit.chosen for piece in unit.shards[index].parts}
@@ -129,13 +136,13 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
                     rows=round(amount.rows),
                     tokens=round(amount.tokens),
                     shards=len(unit.chosen),
-                    requested=look.requested,
-                    realisable=look.realizable,
-                    epochs=look.epochs,
-                    samples=look.samples,
+                    requested=prospect.requested,
+                    realisable=prospect.realizable,
+                    epochs=prospect.epochs,
+                    samples=prospect.samples,
                     bytes_to_fetch=access.bytes_to_fetch([entry for entry in unit.entries if entry in chosen_entries]),
-                    disk_bytes=_disk_bytes(blend, part * unit.size_bytes, amount)
-                    + _split_file_bytes(blend, units, part * unit.size_bytes, look.epochs),
+                    disk_bytes=_estimate_disk_bytes(blend, part * unit.size_bytes, amount)
+                    + _estimate_split_file_bytes(blend, units, part * unit.size_bytes, prospect.epochs),
                 )
             )
     return previews
@@ -143,7 +150,7 @@ def preview_blend(blend: BlendDeclaration, plan: BlendPlan) -> list[SourcePrevie
 
 @dataclass(frozen=True, kw_only=True)
 class _Prospect:
-    """The requested share of a dataset, and the share that its data allows."""
+    """Requested share of a dataset, the share that its data allows (`realizable`), and its epochs and samples."""
 
     requested: float
     realizable: float
@@ -151,34 +158,36 @@ class _Prospect:
     samples: int
 
 
-def _token_prospects(
+def _estimate_token_prospects(
     blend: BlendDeclaration, units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]
 ) -> list[_Prospect]:
-    """Return the prospects of datasets that are read by tokens, repeated at most up to the limit of epochs."""
-    looks = source_outlooks(
-        requested_shares({unit.name: unit.dataset.weight for unit in units}),
+    """Return the prospects of datasets whose shares are shares of tokens, with repetitions limited by `max_epochs`."""
+    outlooks = compute_outlooks(
+        normalize_weights({unit.name: unit.dataset.weight for unit in units}),
         {unit.name: round(amounts[unit.name].tokens) for unit in units},
         train_tokens=blend.train_tokens,
         max_epochs=blend.max_epochs,
     )
     return [
         _Prospect(
-            requested=look.requested,
-            realizable=look.realizable,
-            # without tokens the number is infinite, which JSON cannot represent, so write 0
-            epochs=look.epochs if look.tokens else 0.0,
-            samples=int(look.wanted_tokens // _tokens_per_sample(blend, look.tokens)) if look.tokens else 0,
+            requested=outlook.requested,
+            realizable=outlook.realizable,
+            # write 0, because a dataset without tokens has infinite epochs, which JSON cannot represent
+            epochs=outlook.epochs if outlook.tokens else 0.0,
+            samples=int(outlook.wanted_tokens // _count_tokens_per_sample(blend, outlook.tokens))
+            if outlook.tokens
+            else 0,
         )
-        for look in looks
+        for outlook in outlooks
     ]
 
 
-def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]) -> list[_Prospect]:
-    """Return the prospects of RL datasets, which repeat records according to the weights; a sample is a record."""
+def _estimate_record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amount]) -> list[_Prospect]:
+    """Return the prospects of RL datasets, whose records are repeated in proportion to the weights."""
     weights = {unit.name: unit.dataset.weight for unit in units}
     rows = {unit.name: round(amounts[unit.name].rows) for unit in units}
-    repeats = record_repeats(weights)
-    requested, realizable = record_shares(rows, weights), record_shares(rows, repeats)
+    repeats = compute_repeats(weights)
+    requested, realizable = compute_record_shares(rows, weights), compute_record_shares(rows, repeats)
     return [
         _Prospect(
             requested=requested[name],
@@ -190,13 +199,13 @@ def _record_prospects(units: Sequence[PlannedUnit], amounts: Mapping[str, _Amoun
     ]
 
 
-def _tokens_per_sample(blend: BlendDeclaration, tokens: int) -> int:
-    """Return the tokens per sample of a dataset. A packed row may be partly filled; a sequence is always full."""
-    return min(sample_size(blend), tokens) if blend.stage == "sft" else sample_size(blend)
+def _count_tokens_per_sample(blend: BlendDeclaration, tokens: int) -> int:
+    """Return the tokens per sample of a dataset. Only a packed SFT row may have fewer tokens than the sample size."""
+    return min(get_sample_size(blend), tokens) if blend.stage == "sft" else get_sample_size(blend)
 
 
-def sample_size(blend: BlendDeclaration) -> int:
-    """Return the tokens per training sample; for RL a sample is a record."""
+def get_sample_size(blend: BlendDeclaration) -> int:
+    """Return the number of tokens per training sample; 1 for pairs and RL, where each row is a sample."""
     sizes = {
         "pretrain": blend.pretrain_options.sequence_length,
         "sft": blend.sft_options.pack_size,
@@ -207,39 +216,45 @@ def sample_size(blend: BlendDeclaration) -> int:
 
 
 def _estimate_part(blend: BlendDeclaration, unit: PlannedUnit, total_amount: _Amount) -> float:
-    """Return the share of a dataset that its chosen shards read, each at most its first `max_rows` rows."""
+    """Return the fraction of a dataset that is read: its chosen shards, or only the first `max_rows` rows of each."""
     size = sum(unit.shards[index].total_bytes for index in unit.chosen)
     part = size / unit.size_bytes if unit.size_bytes else 1.0
     row_limit = float("inf") if blend.max_rows is None else blend.max_rows * len(unit.chosen)
     return min(part, row_limit / total_amount.rows) if total_amount.rows else part
 
 
-def _disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
-    """Estimate the bytes of the shards: ids, ends and index; ids and mask, uncompressed; or, for RL, the source."""
+def _estimate_disk_bytes(blend: BlendDeclaration, source_bytes: float, amount: _Amount) -> int:
+    """Estimate the size of the shards in bytes.
+
+    Pretraining shards contain ids, ends and an index. SFT shards contain ids and masks, and their compression is
+    ignored. Shards of pairs also contain the messages, and RL shards contain the records.
+    """
     if blend.stage == "pretrain":
-        # a document takes 8 bytes for its end; in the idx, 4 for its length, 8 for its pointer and 8 for its index
-        return round(amount.tokens * token_dtype(blend_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
-    if blend.stage == "pairs":  # ids and masks besides the messages
+        # each document has 8 bytes for its end and, in the idx, 4 for its length, 8 for its pointer and 8 for its index
+        return round(amount.tokens * token_dtype(choose_dtype(blend)).itemsize + amount.rows * (8 + 4 + 8 + 8))
+    if blend.stage == "pairs":
         return round(amount.tokens * (4 + 1) + source_bytes)
     return round(amount.tokens * (4 + 1)) if blend.stage == "sft" else round(source_bytes)
 
 
-def _split_file_bytes(blend: BlendDeclaration, units: Sequence[PlannedUnit], source_bytes: float, epochs: float) -> int:
-    """Return the bytes of an RL dataset in the file of its split; 0 if the file is a link to the only shard."""
-    # several shards, or a shard that is read more than once, are copied into a separate file
+def _estimate_split_file_bytes(
+    blend: BlendDeclaration, units: Sequence[PlannedUnit], source_bytes: float, epochs: float
+) -> int:
+    """Return the bytes of an RL dataset in its split's file; 0 for other stages, or if the file is only a link."""
+    # the file can be a link only if it consists of one shard, listed once; otherwise the shards are copied into it
     is_link = sum(len(unit.chosen) for unit in units) == 1 and epochs <= 1
     return 0 if blend.stage != "rl" or is_link else round(source_bytes * epochs)
 
 
-def sample_paths(blend: BlendDeclaration, unit: PlannedUnit) -> list[Path]:
-    """Return the files to search for faults of a dataset: all local files, or the preview's file of a remote one."""
+def fetch_sample_paths(blend: BlendDeclaration, unit: PlannedUnit) -> list[Path]:
+    """Return the files to search for faults: all files of a local dataset, or the sampled file of a remote one."""
     access = open_place(unit.dataset, blend.sources).access
     entries = _sample_files(unit, access) if access.mirrored else unit.entries
     access.fetch(entries)
     return [access.path(entry) for entry in entries]
 
 
-def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
+def _estimate_amount(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
     access = open_place(unit.dataset, blend.sources).access
     entries = _sample_files(unit, access)
     access.fetch(entries)
@@ -253,7 +268,7 @@ def _estimate(blend: BlendDeclaration, unit: PlannedUnit) -> _Amount:
 
 def _sample_files(unit: PlannedUnit, access: SourceAccess) -> list[ManifestEntry]:
     if access.mirrored:
-        # put empty files and files of unknown size last, because they are not representative
+        # choose empty files and files of unknown size last, because they are not representative
         return [min(unit.entries, key=lambda e: (e.size_bytes or 1 << 62, e.ordinal))]
     last_index = len(unit.entries) - 1
     return [unit.entries[i] for i in sorted({0, last_index // 2, last_index})][:FILES]
@@ -268,14 +283,14 @@ def _estimate_file(
 ) -> _Amount:
     """Estimate the rows and tokens of one file from its first rows."""
     path = access.path(entry)
-    columns = read_fields(blend, unit.dataset)
-    reader = present_part(blend, unit.dataset, entry, path).read_rows(columns, as_json=reads_json(blend))
+    columns = list_read_fields(blend, unit.dataset)
+    reader = open_source_part(blend, unit.dataset, entry, path).read_rows(columns, as_json=reads_json(blend))
     sample = RowBlock()
     min_bytes = _ARROW_BYTES if entry.format == "arrow" else 0
     rows, examined_rows, read_bytes, is_complete = 0, 0, 0, True
     for block in reader:
-        # One piece of the file gives several blocks, so compare rows with bytes only when the next piece begins. Once
-        # all bytes are read, the remaining rows cost little and make the count exact.
+        # Compare rows with bytes only when the next piece of the file begins, because one piece contains several
+        # blocks. Once all bytes are read, also read the remaining rows: this costs little and makes the count exact.
         if reader.bytes_read > read_bytes:
             if rows >= ROWS_PER_FILE and read_bytes >= min_bytes and reader.bytes_read < entry.size_bytes:
                 is_complete = False
@@ -285,16 +300,16 @@ def _estimate_file(
         numbered_rows = zip(block.rows, block.numbers, block.offsets, strict=True)
         for row, number, byte in itertools.islice(numbered_rows, DOCUMENTS_PER_FILE - len(sample.rows)):
             examined_rows += 1
-            if any(row_texts(blend, unit, row)):
+            if any(find_row_texts(blend, unit, row)):
                 sample.add(row, number, byte)
     if not is_complete:
         if entry.format == "parquet":
-            # take the number of rows from the footer, without reading a page
+            # the footer contains the exact number of rows, so no page must be read
             rows = count_rows(path, format=entry.format, compression=None, label=entry.relpath)
         else:
-            # both sizes are of stored bytes, so the estimate also holds for compressed files
+            # both sizes count stored bytes, so the estimate is also valid for compressed files
             rows = round(rows * entry.size_bytes / max(1, read_bytes))
-    # rows without text have no tokens; assume that they are as frequent in the rest of the file
+    # assume that rows without text, which have no tokens, are as frequent in the rest of the file
     text_rows = rows * len(sample.rows) / max(1, examined_rows)
     return _Amount(rows=rows, tokens=text_rows * (tokens_per_row(entry.relpath, sample) if sample.rows else 0.0))
 
@@ -303,7 +318,7 @@ def _count_tokens_per_row(blend: BlendDeclaration, unit: PlannedUnit, label: str
     if blend.tokenizer is None:
         return 0.0
     report_position(label, rows.numbers[0])
-    texts = ["\n".join(row_texts(blend, unit, row)) for row in rows.rows]
+    texts = ["\n".join(find_row_texts(blend, unit, row)) for row in rows.rows]
     bundle = load_declared_tokenizer(blend.tokenizer)
     encode = ReferenceEngine(bundle, "text").encode
     ids, _ = encode_or_locate(encode, texts, bundle.name, lambda index: locate_row(label, rows.numbers[index]))
@@ -313,15 +328,15 @@ def _count_tokens_per_row(blend: BlendDeclaration, unit: PlannedUnit, label: str
 
 
 VERSIONS: dict[Stage, int] = {"pretrain": 2, "sft": 4, "pairs": 1, "rl": 2}
-"""Version of the step, by stage."""
+"""Stage → version of the preview's format."""
 BLEND_PREVIEW = "blend_preview"
 PREVIEW = "preview.json"
 
 
 class BlendPreviewFacts(Facts):
-    """The preview of every dataset (`sources`), the datasets that round to zero, and sums over all datasets.
+    """Facts of a preview: the estimates for every dataset (`sources`), the datasets that round to zero, and totals.
 
-    `faults` has a sentence for each dataset that rounds to zero because of a fault, such as a missing field.
+    `faults` maps each dataset that rounds to zero because of a fault, such as a missing field, to a sentence.
     """
 
     run_hash: str
@@ -335,7 +350,7 @@ class BlendPreviewFacts(Facts):
     faults: dict[str, str] = Field(default_factory=dict)
 
 
-def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> ArtifactSpec:
+def build_blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of the preview of a blend's `plan`."""
     return ArtifactSpec(
         declaration=blend,
@@ -345,7 +360,7 @@ def blend_preview_spec(blend: BlendDeclaration, *, plan: ArtifactSpec) -> Artifa
         kinds={"json"},
         inputs=(plan,),
         verification="full",
-        names_places=frozenset(),  # it contains the paths of the datasets
+        names_places=frozenset(),  # `preview.json` contains the paths of the datasets
         recipes=lambda store, _: [_build_recipe(blend, store, load_blend_plan(blend, store))],
         build=partial(_build_preview, blend),
         metadata=_build_metadata,
@@ -357,7 +372,7 @@ def _build_recipe(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan
     settings = {
         "train_tokens": blend.train_tokens,
         "max_epochs": blend.max_epochs,
-        "tokens_per_sample": sample_size(blend),
+        "tokens_per_sample": get_sample_size(blend),
     }
     return Recipe(
         artifact=blend.artifact(BLEND_PREVIEW),
@@ -375,8 +390,9 @@ def _build_preview(blend: BlendDeclaration, request: BuildRequest) -> Iterator[O
 def build_blend_preview(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan) -> tuple[Receipt, bool]:
     """Read a sample of every dataset of `plan` and commit `preview.json`, whose rows are also the fact `sources`.
 
-    `blend` is the declaration, `store` receives the preview. Returns the receipt and whether it was reused, because the
-    plan is the same. Datasets that round to zero are listed in the fact `rounds_to_zero`, and a check fails on them.
+    `blend` is the declaration, and `store` receives the preview. Returns the receipt, and whether the preview was
+    reused because the plan is unchanged. The fact `rounds_to_zero` lists the datasets that round to zero, for which a
+    check fails.
     """
 
     def write(staged: Path) -> WrittenFiles:
@@ -407,22 +423,22 @@ def _build_facts(plan: BlendPlan, previews: Sequence[SourcePreview], faults: Map
         shards=sum(source.shards for source in previews),
         bytes_to_fetch=sum(source.bytes_to_fetch for source in previews),
         disk_bytes=sum(source.disk_bytes for source in previews),
-        # omit empty faults, so that receipts without faults do not change
+        # omit empty faults, so that receipts without faults equal the receipts of earlier versions
         **{"faults": dict(faults)} if faults else {},
     )
 
 
 def _find_faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str, SourcePreview]) -> dict[str, str]:
-    """Return dataset → fault, for each of the given datasets that has a fault."""
+    """Return a sentence for each dataset of `sources` that has a fault, by dataset."""
     faults: dict[str, str] = {}
     for unit in plan.units:
         if (source := sources.get(unit.name)) is not None:
-            paths = sample_paths(blend, unit)
-            # Faults in order of precision: a field that no row has, rows that are all rejected, conversations that are
-            # all too long, too little data. Report only the first one, because the others may follow from it.
+            paths = fetch_sample_paths(blend, unit)
+            # Search for the most specific fault first: a missing field, then only rejected rows, only too long
+            # conversations, too little data. Report only the first fault, because it may cause the others.
             fault = find_fault(blend, unit.dataset, paths, is_whole=len(paths) == len(unit.entries))
             if fault is None and not (source.tokens or (blend.stage == "rl" and source.rows)):
-                fault = describe_all_refused(blend, unit.dataset, paths, _refusal_function(blend, unit))
+                fault = describe_all_refused(blend, unit.dataset, paths, _choose_refusal_function(blend, unit))
             if (
                 fault := fault or _find_too_long(blend, unit, source) or _find_too_small(blend, unit, source)
             ) is not None:
@@ -430,9 +446,9 @@ def _find_faults(blend: BlendDeclaration, plan: BlendPlan, sources: Mapping[str,
     return faults
 
 
-def _refusal_function(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, Any]], str | None]:
-    """Return the function that explains why a row cannot be trained on; a template may also reject conversations."""
-    if blend.stage == "rl":  # transforms decide for RL
+def _choose_refusal_function(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[dict[str, Any]], str | None]:
+    """Return a function that returns the reason why a row cannot be trained on; None if it can."""
+    if blend.stage == "rl":  # only the transforms decide which records are usable
         return lambda _: None
     return (
         build_refusal_function(blend, unit.dataset)
@@ -442,7 +458,7 @@ def _refusal_function(blend: BlendDeclaration, unit: PlannedUnit) -> Callable[[d
 
 
 def _find_too_long(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview) -> str | None:
-    """Return a fault if long conversations are dropped and no sampled conversation is left."""
+    """Return a sentence if every sampled conversation is dropped because it is too long; otherwise None."""
     if blend.stage != "sft" or source.tokens or blend.sft_options.too_long != "drop":
         return None
     return (
@@ -454,15 +470,16 @@ def _find_too_long(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePre
 
 
 def _find_too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePreview) -> str | None:
-    """Return a fault if the whole dataset, repeated up to the limit, is less than a sample. No weight can fix this.
+    """Return a sentence if the whole dataset, repeated as often as allowed, is less than a sample; otherwise None.
 
-    Only pretraining can have this fault, because a packed row may be partly filled, and an RL sample is a record.
+    No weight can correct this fault. Only pretraining can have it, because a packed row may be partly filled, and a
+    pair or an RL record is itself a sample.
     """
-    size, times = sample_size(blend), blend.max_epochs or 1
+    size, times = get_sample_size(blend), blend.max_epochs or 1
     if blend.stage != "pretrain" or source.tokens * times >= size:
         return None
     epochs = f", read {times:g} times," if times != 1 else ""
-    # write the number of rows without a unit, because receipts store only the sentence, not the type of its numbers
+    # write the number of rows after its noun, because receipts store the sentence without the types of its numbers
     return (
         f"{unit.name}{describe_first_file(blend, unit)}: {count_of(source.tokens, 'token')} in total (rows: "
         f"{source.rows:,}){epochs} are fewer than one sample of {size:,}"
@@ -471,7 +488,7 @@ def _find_too_small(blend: BlendDeclaration, unit: PlannedUnit, source: SourcePr
 
 def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
     facts = BlendPreviewFacts.from_receipt(receipt)
-    rows = shown_rows([asdict(source) for source in facts.sources])
+    rows = rename_columns([asdict(source) for source in facts.sources])
     return {
         "preview": Table(rows),
         "requested_and_realizable_shares": plot_shares(rows, "realizable"),
@@ -486,17 +503,17 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
 
 @dataclass(frozen=True)
 class _OpenedPreview(OpenedArtifact):
-    """A preview, opened for checks."""
+    """A preview that is opened for checks."""
 
     blend: BlendDeclaration
 
     @cached_property
     def facts(self) -> BlendPreviewFacts:
-        """The receipt's facts. Raises IntegrityError if one is missing."""
+        """Facts in the preview's receipt. Raises IntegrityError if a fact is missing."""
         return BlendPreviewFacts.from_receipt(self.receipt)
 
     def find_contradicted_claims(self) -> Iterator[str]:
-        """Yield contradictions between the receipt, the file and the plan."""
+        """Yield a sentence for each contradiction between the receipt, `preview.json` and the plan."""
         facts, file = self.facts, self.directory / PREVIEW
         if facts != _build_facts(load_blend_plan(self.blend, self.store), facts.sources, facts.faults):
             yield f"{self.blend.dataset}: the receipt of the preview is inconsistent, or belongs to a different plan"
@@ -512,14 +529,14 @@ _FAULT_ADVICE = "Set the correct field, correct the rows or the path, add data, 
 
 
 def every_dataset_sampled(preview: Receipt, other_datasets: Iterable[str] = ()) -> Finding:
-    """Check that every dataset with a weight has data, and that its share of the training is at least one sample.
+    """Check that every dataset with a weight has data, and that its share of the training data is at least one sample.
 
-    `preview` is the receipt, `other_datasets` are defects found by other checks.
+    `preview` is the preview's receipt, and `other_datasets` are defects found by other checks.
     """
     facts = BlendPreviewFacts.from_receipt(preview)
     sources, faults = facts.sources, facts.faults
     zero = [source for source in sources if source.rounds_to_zero]
-    # name datasets with a fault first, because no weight helps them
+    # list datasets with a fault first, because changing their weight does not help
     zero.sort(key=lambda source: source.name not in faults)
     sentences = [
         faults.get(source.name)
@@ -532,13 +549,13 @@ def every_dataset_sampled(preview: Receipt, other_datasets: Iterable[str] = ()) 
         f"Each of {count_of(len(sources), 'dataset')} contributes at least one sample.",
         _FAULT_ADVICE if faults else "Raise the weight or `train_tokens`, or set the weight to 0",
         facts={"datasets": len(sources), "rounded_to_zero": len(zero)},
-        table=[_preview_row(source) for source in sources],
+        table=[_build_preview_row(source) for source in sources],
     )
 
 
-def _preview_row(source: SourcePreview) -> Row:
+def _build_preview_row(source: SourcePreview) -> Row:
     names = ("split", "name", "rows", "tokens", "requested", "realizable", "epochs", "samples", "shards")
-    (row,) = shown_rows([asdict(source)])
+    (row,) = rename_columns([asdict(source)])
     return {name: row[name] for name in names}
 
 

@@ -1,7 +1,7 @@
-"""The blend snapshot (`<dataset>/blend_snapshot`, one partition per shard): the source files, present and digested.
+"""The blend snapshot (`<dataset>/blend_snapshot`, one partition per shard): the digests of downloaded source files.
 
-It has no copy of the files, only `files.jsonl`. Local files were read completely for the plan and are not read again
-here: the code that encodes them compares the digests.
+A snapshot contains only `files.jsonl`, not a copy of the files. Local files were read completely for the plan and are
+not read again here, because the build of the shards compares their digests.
 """
 
 import re
@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.blend.plan.discovery import open_place
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.planning.cost import measure_density
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import source_digest
+from dataprep_assets.sources.access import compute_source_digest
 from dataprep_assets.stores.files import PLAIN, digest_value
 from dataprep_assets.stream.source import FILES, digests_match, encode_snapshot, read_snapshot
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
@@ -37,19 +37,21 @@ _PLAN_HASH = re.compile(r"[0-9a-f]{16}")
 
 
 class BlendSnapshotFacts(Facts):
-    """The number of source files of a shard, and their bytes in the source."""
+    """Facts of a snapshot: the number of the shard's source files, and their size in the source in bytes."""
 
     files: int
     source_bytes: int
 
 
-def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, preview: ArtifactSpec) -> ArtifactSpec:
+def build_blend_snapshot_spec(
+    blend: BlendDeclaration, *, partitions: Partitions, preview: ArtifactSpec
+) -> ArtifactSpec:
     """Return the spec of the snapshots of a blend's shards.
 
     Args:
-        blend: The dataset.
-        partitions: The shards.
-        preview: The preview, built first because its check may stop the run before any file is fetched.
+        blend: The declaration.
+        partitions: The partitions of the shards.
+        preview: The spec of the preview, which is built first because its check may stop the run before any download.
     """
     return ArtifactSpec(
         declaration=blend,
@@ -72,7 +74,7 @@ def blend_snapshot_spec(blend: BlendDeclaration, *, partitions: Partitions, prev
 def estimate_readings(
     blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[ReadCost]:
-    """Yield the reading cost of these snapshots or, if `tokenized`, of the shards, which fetch no files."""
+    """Yield the reading cost of each snapshot or, if `tokenized`, of each shard, whose files are already downloaded."""
     plan = load_blend_plan(blend, store)
     mirrored = {unit.name: open_place(unit.dataset, blend.sources).access.mirrored for unit in plan.units}
     for partition in partitions:
@@ -103,17 +105,19 @@ def build_blend_snapshot(
     partition: str,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Receipt, bool]:
-    """Fetch or verify the source files of one shard and commit their digests.
+    """Download or verify the source files of one shard and commit their digests.
 
     `blend` is the declaration, `store` receives the snapshot, and `partition` is the key of a shard of `plan`.
-    `progress` is called with the bytes of each fetched piece. Returns the receipt and whether it was reused. Raises
-    SourceError, TransferError or CorruptSourceError, with the name of the file.
+    `progress` is called with the number of bytes of each downloaded piece. Returns the receipt, and whether the
+    snapshot was reused. Raises SourceError, TransferError or CorruptSourceError, with the name of the file.
     """
     unit, shard = plan.find_shard(partition)
     access = open_place(unit.dataset, blend.sources).access
     access.fetch([part.entry for part in shard.parts], progress)
-    # a git blob id or an ETag is not a SHA-256 of the content, so such a file is hashed after it is fetched
-    lines = [_build_line(part.entry, part.entry.sha256 or source_digest(access, part.entry)) for part in shard.parts]
+    # if the listing has only a git blob id or an ETag, hash the downloaded file, because neither is a SHA-256
+    lines = [
+        _build_line(part.entry, part.entry.sha256 or compute_source_digest(access, part.entry)) for part in shard.parts
+    ]
 
     def write(staged: Path) -> WrittenFiles:
         (staged / FILES).write_bytes(encode_snapshot(lines))
@@ -126,7 +130,7 @@ def build_blend_snapshot(
 
 
 def _build_line(entry: ManifestEntry, digest: str) -> dict[str, Any]:
-    """Return the line of a file with this SHA-256."""
+    """Return the snapshot's line for a file whose SHA-256 is `digest`."""
     return {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "etag": entry.etag, "sha256": digest}
 
 
@@ -134,7 +138,7 @@ def _build_recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mappi
     """Return the recipe of a snapshot with these lines."""
     return Recipe(
         artifact=blend.artifact(BLEND_SNAPSHOT, partition),
-        # only files are in the key, so a new tokenizer, template or weight does not fetch them again
+        # the key covers only files, so that a new tokenizer, template or weight does not download them again
         key=digest_value(["blend_snapshot", VERSION, lines]),
         version=VERSION,
         sources={line["relpath"]: digest_value(line) for line in lines},
@@ -142,7 +146,7 @@ def _build_recipe(blend: BlendDeclaration, partition: str, lines: Sequence[Mappi
 
 
 def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Sequence[str | None]) -> Iterator[Recipe]:
-    """Yield the recipes for the plan's files, without fetching: mirrored files are assumed to be unchanged."""
+    """Yield the recipes for the plan's files without downloads; mirrored files are assumed to be unchanged."""
     plan = load_blend_plan(blend, store)
     for partition in partitions:
         assert partition is not None
@@ -150,12 +154,12 @@ def _build_recipes(blend: BlendDeclaration, store: ArtifactStore, partitions: Se
         line_of_file = {line["relpath"]: line for line in _read_lines(blend, store, partition)} if is_kept else {}
         entries = [part.entry for part in plan.find_shard(partition)[1].parts]
         yield _build_recipe(
-            blend, partition, [_expected_line(entry, line_of_file.get(entry.relpath)) for entry in entries]
+            blend, partition, [_build_expected_line(entry, line_of_file.get(entry.relpath)) for entry in entries]
         )
 
 
-def _expected_line(entry: ManifestEntry, known_line: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the expected line of a file, with the known digest if it can be computed only after fetching."""
+def _build_expected_line(entry: ManifestEntry, known_line: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the expected line of a file. If the plan has no digest, use the digest in `known_line`."""
     if entry.sha256 is not None or known_line is None:
         return _build_line(entry, entry.sha256 or "")
     return _build_line(entry, known_line["sha256"])
@@ -165,13 +169,13 @@ def _read_lines(blend: BlendDeclaration, store: ArtifactStore, partition: str) -
     return read_snapshot(store.local(blend.artifact(BLEND_SNAPSHOT, partition)))
 
 
-def shard_parts(
+def load_shard_parts(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str
 ) -> tuple[SourcePart, ...]:
-    """Return the source files of the shard `partition` of `plan`, with digests and rows, ready to encode.
+    """Return the source files of the shard `partition` of `plan`, with their digests and row ranges.
 
-    `blend` is the declaration, `store` contains the snapshots. Raises MissingArtifactError without a snapshot, and
-    CorruptSourceError if it lists other files than the plan.
+    `blend` is the declaration, and `store` contains the snapshots. Raises MissingArtifactError if the snapshot is
+    missing, and CorruptSourceError if the snapshot and the plan list different files.
     """
     unit, shard = plan.find_shard(partition)
     access = open_place(unit.dataset, blend.sources).access
@@ -179,7 +183,7 @@ def shard_parts(
     if set(digest_of_file) != {part.entry.relpath for part in shard.parts}:
         raise CorruptSourceError(f"{partition}: the snapshot and the plan list different files. Rebuild the snapshot")
     limit = blend.bad_records.max_record_bytes
-    # fetched files have the plain digest that their hub or bucket lists, not a keyed one
+    # use plain digests for downloaded files, because their hub or bucket lists these and not keyed ones
     digests = PLAIN if access.mirrored else blend.source_digests()
     return tuple(
         SourcePart.from_entry(
@@ -195,13 +199,13 @@ def shard_parts(
     )
 
 
-def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence[str]) -> dict[str, Fetch]:
-    """Return, for each shard, the function that fetches its sources to a machine without them.
+def build_shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence[str]) -> dict[str, Fetch]:
+    """Return, by partition, a function that downloads the shard's sources to a machine that does not have them.
 
     Args:
-        blend: The dataset.
+        blend: The declaration.
         plan: The committed plan.
-        partitions: The shards.
+        partitions: The partition keys of the shards.
     """
     fetches = dict[str, Fetch]()
     for partition in partitions:
@@ -213,7 +217,7 @@ def shard_fetches(blend: BlendDeclaration, plan: BlendPlan, partitions: Sequence
 
 @dataclass(frozen=True)
 class _OpenedBlendSnapshot(OpenedArtifact):
-    """The snapshot of a shard, opened for checks."""
+    """The snapshot of a shard that is opened for checks."""
 
     blend: BlendDeclaration
     plan: BlendPlan
@@ -230,8 +234,8 @@ def _open_planned_snapshots(
 
 def _digests_match(snapshot: _OpenedBlendSnapshot) -> Finding:
     position = snapshot.blend, snapshot.store, snapshot.plan, snapshot.artifact.partition or ""
-    parts, defects = shard_parts(*position), list(_find_false_claims(*position))
-    # a shard may have no file, because files are distributed by size and all empty ones go to the same shard
+    parts, defects = load_shard_parts(*position), list(_find_false_claims(*position))
+    # a shard may have no file, because files are distributed by size, which puts all empty files into one shard
     digests = parts[0].digests if parts else PLAIN
     return digests_match({p.label: p.sha256 for p in parts}, {p.label: p.path for p in parts}, defects, digests)
 
@@ -249,7 +253,7 @@ _CHECKS = (
 
 
 def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partition: str) -> Iterator[str]:
-    """Yield the claims of a snapshot and its receipt that its lines or the plan contradict."""
+    """Yield a sentence for each claim of a snapshot or its receipt that contradicts its lines or the plan."""
     artifact = blend.artifact(BLEND_SNAPSHOT, partition)
     entries = [part.entry for part in plan.find_shard(partition)[1].parts]
     lines, receipt = _read_lines(blend, store, partition), store.receipt(artifact)
@@ -257,7 +261,7 @@ def _find_false_claims(blend: BlendDeclaration, store: ArtifactStore, plan: Blen
         yield f"{partition}: {FILES} of the snapshot does not match its parsed lines"
     if [line["relpath"] for line in lines] != [entry.relpath for entry in entries]:
         yield f"{partition}: the snapshot does not list each file once, in the plan's order"
-    elif lines != [_expected_line(entry, line) for entry, line in zip(entries, lines, strict=True)]:
+    elif lines != [_build_expected_line(entry, line) for entry, line in zip(entries, lines, strict=True)]:
         yield (
             f"{partition}: a line of the snapshot has different keys, or a size, digest or etag that differs from the "
             "plan"

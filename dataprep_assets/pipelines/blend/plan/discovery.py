@@ -1,7 +1,7 @@
 """Discovery of the files of each dataset of a blend: on a hub, in a bucket, or on this machine.
 
-A plan depends on content, never on times. Local files are read completely for their SHA-256. Hubs and buckets list
-digests (LFS digest, git blob id, ETag). A hub's revision is pinned to its commit.
+A plan depends on content, never on modification times. Local files are read completely to compute their SHA-256. For
+hubs and buckets, the listed digests (LFS digest, git blob id, ETag) are used. A hub's revision is pinned to its commit.
 """
 
 import re
@@ -20,10 +20,10 @@ from dataprep_assets.planning.manifest import (
     COMPRESSION,
     ManifestEntry,
     SourceFile,
+    build_include_predicate,
     file_format,
-    include_predicate,
-    included_paths,
     natural_key,
+    select_included_paths,
 )
 from dataprep_assets.sources.access import (
     LEFT_OUT,
@@ -31,8 +31,8 @@ from dataprep_assets.sources.access import (
     Listing,
     LocalTree,
     SourceAccess,
+    compute_source_digest,
     read_size,
-    source_digest,
 )
 from dataprep_assets.sources.hub import HubRepo
 from dataprep_assets.sources.object_store import ObjectStorePrefix
@@ -46,9 +46,9 @@ from dataprep_assets.stream.token_stream import SourcePart
 _COMPRESSED_ENDINGS = "|".join(map(re.escape, COMPRESSION))
 _DATA = re.compile(rf"\.(parquet|(jsonl|json|ndjson)({_COMPRESSED_ENDINGS})?)$", re.IGNORECASE)
 _ENDING = re.compile(rf"\.([a-z0-9_]+)(?:{_COMPRESSED_ENDINGS})?$", re.IGNORECASE)
-_OF_JSON = re.compile(rf"\.json(?:{_COMPRESSED_ENDINGS})?$", re.IGNORECASE)
+_JSON_ENDING = re.compile(rf"\.json(?:{_COMPRESSED_ENDINGS})?$", re.IGNORECASE)
 _NOT_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"})
-"""JSON files that tools write next to the data. They count as data only if the path names them."""
+"""Names of JSON files that tools write next to the data. They are data only if the declared path names them."""
 _DECLARATION = "defs.yaml"
 _WILDCARD = re.compile(r"[*?\[]")
 _HUB = re.compile(r"hf://(?:datasets/)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?/?")
@@ -56,15 +56,15 @@ ASSET = "asset://"
 _ALL_FILES = ("**",)
 _SHARD_NUMBER = re.compile(r"[-.]\d+(?:-of-\d+)?$")
 RL_SPLITS = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
-"""Split of an RL dataset in the output → the names of the split in file paths."""
+"""Split of an RL dataset in the output → names for this split in file paths."""
 
 
 @dataclass(frozen=True)
 class SourcePlace:
     """The location of a dataset's files: the access to them, and the `globs` that match them.
 
-    `ending` is the end of the pattern if it names a format that counts as data only when named. Without it, such files
-    are ignored, because a text or a table next to the data may be documentation.
+    Files in formats such as text or tables are data only if the declared path has their ending, because otherwise they
+    may be documentation. `ending` is this ending; None if the path does not name such a format.
     """
 
     access: SourceAccess
@@ -74,13 +74,13 @@ class SourcePlace:
 
     @cached_property
     def is_taken(self) -> Callable[[str], bool]:
-        """Predicate that returns whether a path belongs to the dataset."""
-        return include_predicate(self.globs)
+        """Function that returns whether a path matches the globs."""
+        return build_include_predicate(self.globs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveredDataset:
-    """A dataset of a blend with its files in natural order, pinned to `commit` if there is one."""
+    """A dataset of a blend with its files in natural order; `commit` is None unless the dataset is on a hub."""
 
     unit: Unit
     entries: tuple[ManifestEntry, ...]
@@ -88,14 +88,14 @@ class DiscoveredDataset:
 
     @property
     def identities(self) -> list[list[str | int | None]]:
-        """The identity of each file: path, size, and digest of the content (or the source's own version)."""
+        """The path, size and SHA-256 of each file; without a SHA-256, the ETag or blob id that its source lists."""
         return [[e.relpath, e.size_bytes, e.sha256 or e.etag] for e in self.entries]
 
 
 def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patient: bool = True) -> SourcePlace:
-    """Return the access to a dataset's path. Raises ConfigError for an invalid path.
+    """Return the location of a dataset's files. Raises ConfigError for an invalid path.
 
-    Unless `patient`, access to an unreachable hub fails after a second.
+    Unless `patient`, requests to an unreachable hub fail after about a second, because they are retried only once.
     """
     path = dataset.path
     _check_servers(sources)
@@ -114,7 +114,7 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
         return SourcePlace(HubMirror(repo))
     url = re.sub("^gcs://", "gs://", path)
     if is_bucket(url):
-        return _bucket_place(dataset, url, sources)
+        return _open_bucket(dataset, url, sources)
     if path.startswith(ASSET):
         key = path.removeprefix(ASSET).split("/")
         return SourcePlace(open_asset(key, cache_dir=sources.object_cache, follow_links=sources.follow_links))
@@ -123,11 +123,11 @@ def open_place(dataset: BlendDataset, sources: SourceAccessDeclaration, *, patie
             f"{dataset.name}.path: unsupported location {path!r}. Use hf://, {format_bucket_urls('')}, asset:// or a "
             "local path"
         )
-    return _local_place(path, sources.follow_links)
+    return _open_local(path, sources.follow_links)
 
 
 def _check_servers(sources: SourceAccessDeclaration) -> None:
-    """Raise ConfigError, naming the key, for an invalid URL or region of `sources`."""
+    """Raise ConfigError for an invalid URL or region in `sources`; the message names the key."""
     for key, url in (("hub_endpoint", sources.hub_endpoint), ("s3_endpoint", sources.s3_endpoint)):
         if url is not None:
             check_endpoint(url, f"sources.{key}", allow_http=sources.allow_http)
@@ -135,15 +135,15 @@ def _check_servers(sources: SourceAccessDeclaration) -> None:
 
 
 def list_upstream_assets(blend: BlendDeclaration) -> tuple[AssetInput, ...]:
-    """Return the Dagster assets that contain datasets; empty for an unreadable blend, which is reported elsewhere."""
+    """Return the Dagster assets whose files the blend reads; empty for an unreadable blend, which is reported later."""
     try:
-        paths = dict.fromkeys(unit.dataset.path for unit in blend.data_blend().units())
+        paths = dict.fromkeys(unit.dataset.path for unit in blend.load_data_blend().list_units())
     except DataprepError:
         return ()
     return tuple(AssetInput(key=tuple(p.removeprefix(ASSET).split("/"))) for p in paths if p.startswith(ASSET))
 
 
-def _bucket_place(dataset: BlendDataset, url: str, sources: SourceAccessDeclaration) -> SourcePlace:
+def _open_bucket(dataset: BlendDataset, url: str, sources: SourceAccessDeclaration) -> SourcePlace:
     if sources.object_cache is None:
         raise ConfigError(
             f"sources.object_cache: required, because {dataset.name} is in {dataset.path}. Set it to a download folder"
@@ -159,41 +159,41 @@ def _bucket_place(dataset: BlendDataset, url: str, sources: SourceAccessDeclarat
         allow_http=sources.allow_http,
         access=sources.object_access,
     )
-    return SourcePlace(access, globs, single_file, _named_format(dataset.path))
+    return SourcePlace(access, globs, single_file, _find_named_format(dataset.path))
 
 
-def _local_place(path: str, follow_links: bool) -> SourcePlace:
+def _open_local(path: str, follow_links: bool) -> SourcePlace:
     if Path(path).is_dir():
         return SourcePlace(LocalTree(Path(path), follow_links))
-    # take an existing file or folder literally, even if its name contains `[`
+    # do not treat `[` in the name of an existing file or folder as a wildcard
     existing_paths = (str(p) for p in (Path(path), *Path(path).parents) if path.startswith(str(p)) and p.exists())
     folder, globs, single_file = _split_path(path, len(next(existing_paths, "")))
-    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single_file, _named_format(path))
+    return SourcePlace(LocalTree(Path(folder or "/"), follow_links), globs, single_file, _find_named_format(path))
 
 
-def _named_format(path: str) -> str | None:
-    """Return the ending of a path that names a format of source files, in lower case; None for another ending."""
+def _find_named_format(path: str) -> str | None:
+    """Return the ending of a path in lower case if it names a format of source files; otherwise None."""
     match = _ENDING.search(path)
     return match[0].lower() if match is not None and match[1].lower() in INPUTS else None
 
 
 def _split_path(path: str, literal: int = 0) -> tuple[str, tuple[str, ...], str | None]:
-    """Return `(folder, globs below it, single file in it)` for a path, which may be a file or contain wildcards.
+    """Return the folder of a path, the globs that match files below the folder, and the file's name if it is one file.
 
-    The first `literal` characters contain no wildcards.
+    The first `literal` characters of the path contain no wildcards.
     """
     if wild := _WILDCARD.search(path, literal):
         folder = path[: path.rfind("/", 0, wild.start()) + 1]
         return folder.rstrip("/"), (path[len(folder) :],), None
-    if _DATA.search(path) or _named_format(path):
+    if _DATA.search(path) or _find_named_format(path):
         return str(PurePosixPath(path).parent), _ALL_FILES, PurePosixPath(path).name
     return path.rstrip("/"), _ALL_FILES, None
 
 
 def discover_dataset(unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN) -> DiscoveredDataset:
-    """List a dataset's files, narrow them to its split and subset, and digest local ones with `digests`.
+    """List the files of a dataset that its split and subset select, and compute the digests of local files.
 
-    Raises SourceError if no file is left.
+    `digests` computes the digests. Raises SourceError if no file is selected.
     """
     source = open_place(unit.dataset, sources)
     listing, files = list_dataset_files(source, unit.dataset)
@@ -203,9 +203,10 @@ def discover_dataset(unit: Unit, sources: SourceAccessDeclaration, digests: Sour
 def discover_splits(
     unit: Unit, sources: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> dict[str, DiscoveredDataset]:
-    """Return the splits of an RL dataset by its paths (`train`, `val`, `test`), or the whole dataset as `train`.
+    """Divide an RL dataset into the splits that its paths name (`train`, `val`, `test`).
 
-    Raises SourceError if a file belongs to two splits, or to none although other files do.
+    If no path names a split, the whole dataset is `train`. Raises SourceError if a path names two splits, or if only
+    some of the paths name a split.
     """
     source = open_place(unit.dataset, sources)
     listing, files = list_dataset_files(source, unit.dataset)
@@ -238,23 +239,24 @@ def discover_splits(
 
 
 def list_dataset_files(place: SourcePlace, dataset: BlendDataset) -> tuple[Listing, list[SourceFile]]:
-    """Return the listing of a dataset's location, and its files that belong to the dataset, without reading them.
+    """Return the listing of a dataset's location, and the listed files that belong to the dataset.
 
-    Raises SourceError if no file is left, or if the location is a dataset of the project or one of its artifacts.
+    No file is read. Raises SourceError if no file is left, or if the location is a dataset of the project or one of its
+    artifacts.
     """
     root = place.access.root if isinstance(place.access, LocalTree) and place.single_file is None else None
-    # a dataset's name is resolved like a folder next to this declaration
+    # the name of a different dataset is resolved to a folder next to this declaration, which does not exist
     if root is not None and not root.is_dir() and (root.parent.parent / root.name / _DECLARATION).is_file():
-        raise _dataset_error(dataset)
+        raise _build_dataset_error(dataset)
     listing = _list_files(place, dataset)
-    files = [f for f in listing.files if _is_meant(f.relpath, place)]
+    files = [f for f in listing.files if _belongs_to_dataset(f.relpath, place)]
     is_declaration = not files and root is not None and (root / _DECLARATION).is_file()
     if is_declaration or any(PurePosixPath(file.relpath).name == RECEIPT for file in files):
-        raise _dataset_error(dataset)
+        raise _build_dataset_error(dataset)
     return listing, _narrow_files(files, dataset, place)
 
 
-def _dataset_error(dataset: BlendDataset) -> SourceError:
+def _build_dataset_error(dataset: BlendDataset) -> SourceError:
     return SourceError(
         f"{dataset.name}.path: {dataset.path} is a dataset of dataprep, but a blend reads source files. To mix "
         "datasets, declare a TrainingSchedule with their names in `sources`"
@@ -262,7 +264,7 @@ def _dataset_error(dataset: BlendDataset) -> SourceError:
 
 
 def list_left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, list[str]]:
-    """Return reason → paths of excluded data files: hidden by their names, or caches."""
+    """Return the paths of data files that are not read because they are hidden or caches, by the reason."""
     if place.single_file is not None:
         return {}
     listing = _list_files(place, dataset)
@@ -274,13 +276,13 @@ def list_left_out_data(place: SourcePlace, dataset: BlendDataset) -> dict[str, l
     return {
         reason: data_paths
         for reason, paths in paths_of_reason.items()
-        if (data_paths := [path for path in included_paths(paths, place.globs) if _is_data(path, place)])
+        if (data_paths := [path for path in select_included_paths(paths, place.globs) if _is_data(path, place)])
     }
 
 
 def _list_files(place: SourcePlace, dataset: BlendDataset) -> Listing:
     if place.single_file is not None and isinstance(place.access, LocalTree):
-        # a single file needs no walk over its folder
+        # do not list the folder, because it may have many files
         path = place.access.root / place.single_file
         try:
             return Listing(files=(SourceFile(relpath=place.single_file, size_bytes=read_size(path)),))
@@ -289,7 +291,7 @@ def _list_files(place: SourcePlace, dataset: BlendDataset) -> Listing:
     return place.access.list()
 
 
-def _is_meant(relpath: str, place: SourcePlace) -> bool:
+def _belongs_to_dataset(relpath: str, place: SourcePlace) -> bool:
     if place.single_file is not None:
         return relpath == place.single_file
     return place.is_taken(relpath) and _is_data(relpath, place)
@@ -302,12 +304,12 @@ def _is_data(relpath: str, place: SourcePlace) -> bool:
 
 
 def has_component(relpath: str, name: str) -> bool:
-    """Return whether a part of a path begins with `name`, followed by `-`, `/`, `.` or the end."""
+    """Return whether a component of a path is `name`, or begins with `name` and a `-` or `.`."""
     return re.search(rf"(?:^|/){re.escape(name)}(?:[-/.]|$)", relpath) is not None
 
 
 def has_part(relpath: str, name: str) -> bool:
-    """Return whether `name` is a whole part of a path: a folder, or a file without its format and shard number.
+    """Return whether `name` is a whole part of a path: a folder, or a file without its ending and shard number.
 
     For example, `train` is a part of `train/a.parquet`, `train.jsonl.zst` and `train-00000-of-00010.parquet`.
     """
@@ -317,11 +319,11 @@ def has_part(relpath: str, name: str) -> bool:
 
 
 def select_paths(relpaths: Sequence[str], name: str) -> list[str]:
-    """Return the paths that a `split` or `subset` selects, in order.
+    """Return the paths that a `split` or `subset` selects, in their original order.
 
-    These are the paths with `name` as a whole part (`has_part`) or, without any, the paths with a part that begins with
-    it (`has_component`). So `High-Quality` does not match `High-Quality-Synthetic` if there is a folder or a file named
-    exactly so, and `code` matches `code-python/` if nothing is named just `code`.
+    These are the paths with `name` as a whole part (`has_part`) or, if there are none, the paths with a part that
+    begins with `name` (`has_component`). For example, `High-Quality` does not match `High-Quality-Synthetic` if a
+    folder or file is named `High-Quality`, and `code` matches `code-python/` if no folder or file is named `code`.
     """
     exact = [relpath for relpath in relpaths if has_part(relpath, name)]
     return exact or [relpath for relpath in relpaths if has_component(relpath, name)]
@@ -351,8 +353,8 @@ def _narrow_files(files: Sequence[SourceFile], dataset: BlendDataset, place: Sou
     return remaining
 
 
-def present_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:
-    """Return an existing file of a dataset without a digest, to read some of its rows."""
+def open_source_part(blend: BlendDeclaration, dataset: BlendDataset, entry: ManifestEntry, path: Path) -> SourcePart:
+    """Return a file of a dataset that exists at `path`, ready to read some of its rows; it has no digest."""
     limit = blend.bad_records.max_record_bytes
     return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=dataset.reading)
 
@@ -364,9 +366,9 @@ def describe_dataset(
     files: Iterable[SourceFile],
     digests: SourceDigests = PLAIN,
 ) -> DiscoveredDataset:
-    """Return the dataset with entries of the files in natural order; local files are read for their digests."""
+    """Return the dataset with an entry per file, in natural order. Local files are read to compute their digests."""
     entries = []
-    # sort, because folders list files in any order, and the same files must give the same plan
+    # sort the files, because folders list them in any order, but the same files must have the same plan
     for index, file in enumerate(sorted(files, key=lambda f: natural_key(f.relpath))):
         kind, compression = file_format(file.relpath)
         entry = ManifestEntry(
@@ -378,13 +380,13 @@ def describe_dataset(
             relpath=file.relpath,
             size_bytes=file.size_bytes,
             compression=compression,
-            format="json" if _OF_JSON.search(file.relpath) else kind,  # JSON may be lines or one array
+            format="json" if _JSON_ENDING.search(file.relpath) else kind,  # JSON may have lines or one array
             sha256=file.sha256,
             etag=file.etag,
             commit=listing.commit,
         )
-        # a folder does not list digests, unlike hubs and buckets, so the file must be read
+        # read a local file, because a folder does not list digests as hubs and buckets do
         if not place.access.mirrored:
-            entry = entry._replace(sha256=digests.digest_of(source_digest(place.access, entry)))
+            entry = entry._replace(sha256=digests.digest_of(compute_source_digest(place.access, entry)))
         entries.append(entry)
     return DiscoveredDataset(unit=unit, entries=tuple(entries), commit=listing.commit)

@@ -1,8 +1,8 @@
-"""Finds blend datasets without usable data: empty, without the field to read, or with only unusable rows.
+"""Fields that a blend reads, and faults of its datasets: no rows, a missing field, or only unusable rows.
 
-Faults are reported before the plan if the source is on this machine (`remarks.py`), and always by the preview.
+`remarks.py` reports faults of local sources before the plan is built, and the preview reports faults of all sources.
 
-Entry points: `field_to_read`, `conversation_fields`, `read_fields`, `reads_json`, `find_fault`,
+Entry points: `find_field_option`, `get_conversation_fields`, `list_read_fields`, `reads_json`, `find_fault`,
 `describe_all_refused`.
 """
 
@@ -37,8 +37,8 @@ _ABSENT: Any = object()
 _BLANK = "blank"
 
 
-def field_to_read(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
-    """Return the option that names the field to read, and the field; None for RL, where transforms decide."""
+def find_field_option(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, str] | None:
+    """Return the option that sets the field to read, and the field; None for RL, where transforms select fields."""
     if blend.stage == "pretrain":
         return "text_field", dataset.text_field
     if blend.stage in ("sft", "pairs"):
@@ -46,8 +46,8 @@ def field_to_read(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, 
     return None
 
 
-def conversation_fields(options: SftOptions, dataset: BlendDataset) -> ConversationFields:
-    """Return the fields of messages and tools in a dataset's rows: the dataset's own, or the fields of `options`."""
+def get_conversation_fields(options: SftOptions, dataset: BlendDataset) -> ConversationFields:
+    """Return the fields of a conversation in a dataset's rows; the dataset's own keys override the `options`."""
     return ConversationFields(
         messages=dataset.messages_field or options.messages_field,
         tools=dataset.tools_field or options.tools_field,
@@ -57,13 +57,13 @@ def conversation_fields(options: SftOptions, dataset: BlendDataset) -> Conversat
     )
 
 
-def read_fields(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, ...] | None:
-    """Return the fields that the shards of a dataset read; None for the other stages, which read whole rows."""
+def list_read_fields(blend: BlendDeclaration, dataset: BlendDataset) -> tuple[str, ...] | None:
+    """Return the fields that the shards of a dataset read; None for stages that read whole rows."""
     return (dataset.text_field,) if blend.stage == "pretrain" else None
 
 
 def reads_json(blend: BlendDeclaration) -> bool:
-    """Return whether the shards of a blend read rows of Parquet as JSON (`InputFile`)."""
+    """Return whether the shards of a blend read Parquet rows as JSON (see `InputFile`)."""
     if blend.stage in ("sft", "pairs"):
         return blend.chat_options.choices.reads_json
     return blend.stage == "rl" and blend.rl_options.rules.reads_json
@@ -72,15 +72,15 @@ def reads_json(blend: BlendDeclaration) -> bool:
 def find_fault(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Iterable[Path], *, is_whole: bool = True
 ) -> str | None:
-    """Return a sentence on the fault of a dataset, from the first rows of its files; None if there is none.
+    """Return a sentence about a fault in the first rows of a dataset's files; None if there is no fault.
 
-    Other checks report unreadable files.
+    None is also returned for unreadable files, which other checks report.
 
     Args:
         blend: The declaration.
-        dataset: One of its datasets.
-        paths: Some of its files, in order.
-        is_whole: Whether these are all its files, so that a lack of rows means an empty dataset.
+        dataset: One of the blend's datasets.
+        paths: Some of the dataset's files, in order.
+        is_whole: Whether `paths` are all files of the dataset, so that the dataset is empty if they have no rows.
     """
     files = list(paths)
     try:
@@ -95,13 +95,13 @@ def describe_all_refused(
     paths: Iterable[Path],
     refusal: Callable[[dict[str, Any]], str | None],
 ) -> str | None:
-    """Return a sentence with the reasons why no row is usable, by file; None if a row is usable.
+    """Return a sentence with the reasons, by file, why none of the rows read is usable; None if one is usable.
 
     Args:
         blend: The declaration.
-        dataset: One of its datasets.
-        paths: Some of its files, whose first rows are read.
-        refusal: Returns why a row is unusable; None if it is usable.
+        dataset: One of the blend's datasets.
+        paths: Some of the dataset's files, whose first rows are read.
+        refusal: Returns the reason why a row is unusable; None if it is usable.
 
     Raises CorruptSourceError or OSError if a file cannot be read.
     """
@@ -113,7 +113,7 @@ def describe_all_refused(
                 return None
             location = "a file" if blend.sensitive else path.name
             first_error = first_error or f"{location}, row {number}: {reason}"
-            # omit the part in brackets, because it may name a message, which differs from row to row
+            # omit the part in parentheses, because it may describe a single message and would split the counts
             files.setdefault(reason.partition(" (")[0], Counter())[path.name] += 1
     if not files:
         return None
@@ -124,13 +124,13 @@ def describe_all_refused(
 def _find_refusals(
     path: Path, reading: ReadOptions, refusal: Callable[[dict[str, Any]], str | None], as_json: bool
 ) -> Iterator[tuple[int, str | None]]:
-    """Yield the numbers of a file's first rows, and the reason why each is unusable; None if it is usable."""
+    """Yield the number of each of a file's first rows, with the reason why it is unusable; None if it is usable."""
     kind, compression = file_format(path.name)
     row_count = 0
     for block in read_rows(
         path, format=kind, compression=compression, label=path.name, reading=reading, as_json=as_json
     ):
-        # lines that cannot be parsed are in a separate list
+        # merge the lines that cannot be parsed, because the reader returns them separately
         outcomes: list[tuple[int, str | None]] = [(bad.row, bad.reason) for bad in block.bad]
         outcomes += [(number, refusal(row)) for row, number in zip(block.rows, block.numbers, strict=True)]
         yield from sorted(outcomes, key=lambda pair: pair[0])
@@ -142,8 +142,8 @@ def _find_refusals(
 def _find_fault_of_rows(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], *, is_whole: bool
 ) -> str | None:
-    """Do the work of `find_fault`. Raises CorruptSourceError or OSError if a file cannot be read."""
-    field_option = field_to_read(blend, dataset)
+    """Return the sentence of `find_fault`. Raises CorruptSourceError or OSError if a file cannot be read."""
+    field_option = find_field_option(blend, dataset)
     examined_rows: list[dict[str, Any]] = []
     reasons: dict[str, Counter[str]] = {}
     rows_with_field = 0
@@ -161,12 +161,12 @@ def _find_fault_of_rows(
         return f"dataset {dataset.name} is empty: no rows found in {dataset.path}"
     if field_option is None or not any(examined_rows):
         return None
-    # do not show a sensitive dataset's fields, because any text can be the name of a field
+    # hide a sensitive dataset's fields, because the name of a field may be any text
     fields_note = list_present_fields(examined_rows, field_option[1], hidden=blend.sensitive)
     first_file = "" if blend.sensitive else f" (first file: {paths[0].name})"
     sentence = f"`{field_option[0]}: {field_option[1]}`: dataset {dataset.name}{first_file}: {format_subject(count)}"
     if not rows_with_field:
-        # a single row may mean that the file is not JSON Lines
+        # if there is only one row, the file may not be JSON Lines
         kind = detect_file_shape(paths[0], *file_format(paths[0].name)) if count == 1 else None
         forms = f" ({ADVICE[NO_FORM]})" if field_option[1] == ConversationFields.messages else ""
         return f"{sentence} has this field{forms}{fields_note}" + ("" if kind is None else f"; {kind}")
@@ -179,10 +179,10 @@ def _find_fault_of_rows(
 
 
 def explain_unusable(blend: BlendDeclaration, dataset: BlendDataset, row: dict[str, Any]) -> str | None:
-    """Return a short reason why a row is unusable for training; None if it is usable."""
+    """Return a short reason why a row cannot be used for training; None if it can, or if the declaration filters it."""
     if blend.stage in ("sft", "pairs"):
         read = read_preference if blend.stage == "pairs" else read_conversation
-        conversation = read(row, conversation_fields(blend.chat_options, dataset), blend.chat_options.choices)
+        conversation = read(row, get_conversation_fields(blend.chat_options, dataset), blend.chat_options.choices)
         return (
             conversation.reason if isinstance(conversation, Refusal) and conversation.reason not in FILTERED else None
         )

@@ -1,9 +1,9 @@
-"""The plan of a blend, with the files, shards and chosen shards of each dataset; and its JSON form.
+"""The plan of a blend, which has the files, shards and chosen shards of each dataset, and its JSON form.
 
-`planner.py` builds the plan, `blend_plan.py` commits it. Two hashes of content identify it. A dataset's `plan_hash`
-covers the digests of its sources, the bytes of the tokenizer, the text of the template, and the options that change
-bytes. The blend's `run_hash` covers every plan hash, weights, sample and held-out shards. Both are independent of
-times, local paths, the number of workers and versions of libraries.
+`planner.py` computes the plan, and `blend_plan.py` commits it. Two kinds of hashes identify its content. A dataset's
+`plan_hash` covers the digests of its sources, the bytes of the tokenizer, the text of the template, and the options
+that change the shards' bytes. The blend's `run_hash` covers every plan hash, the weights, the sample and the held-out
+shards. The hashes do not depend on times, local paths, the number of workers or the versions of libraries.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPart:
-    """A file of a shard, or a range of its rows."""
+    """A file of a shard; `rows` is None if the shard has the whole file."""
 
     entry: ManifestEntry
     rows: RowRange | None = None
@@ -33,7 +33,7 @@ class PlannedPart:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBlendShard:
-    """A shard of a dataset. `total_bytes` is its part of the source; a split file counts by shares of its size."""
+    """A shard of a dataset. `total_bytes` is its part of the source; a file's size is divided among its ranges."""
 
     index: int
     parts: tuple[PlannedPart, ...]
@@ -42,7 +42,7 @@ class PlannedBlendShard:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedUnit:
-    """A dataset of the blend with its shards; `chosen` are the shards of the sample, or all."""
+    """A dataset of the blend with its shards; `chosen` are the numbers of the sampled shards (all without a sample)."""
 
     name: str
     dataset: BlendDataset
@@ -55,23 +55,23 @@ class PlannedUnit:
 
     @property
     def home(self) -> str:
-        """The split of its shards, unless shards are held out."""
+        """The split that the dataset's shards belong to, unless shards are held out."""
         return self.split or "train"
 
     @property
     def partitions(self) -> list[str]:
         """Partition keys of the chosen shards, in order."""
-        return [partition_key(self.name, index) for index in self.chosen]
+        return [format_partition_key(self.name, index) for index in self.chosen]
 
     @property
     def size_bytes(self) -> int:
-        """Total size of its source files in bytes."""
+        """Total size of the dataset's source files in bytes."""
         return sum(entry.size_bytes for entry in self.entries)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlendPlan:
-    """The frozen plan of a blend."""
+    """The plan of a blend: its datasets with their shards, and its run hash."""
 
     run_hash: str
     units: tuple[PlannedUnit, ...]
@@ -82,8 +82,8 @@ class BlendPlan:
         return [partition for unit in self.units for partition in unit.partitions]
 
     def find_shard(self, partition: str) -> tuple[PlannedUnit, PlannedBlendShard]:
-        """Return the dataset and the shard of a partition key; raise KeyError for an unknown key."""
-        # a dataset's name may contain hyphens
+        """Return the dataset and the shard of a partition key. Raises KeyError for an unknown key."""
+        # split at the last hyphen, because a dataset's name may also contain hyphens
         name, _, number = partition.rpartition("-")
         for unit in self.units:
             if unit.name == name and number.isdecimal() and int(number) in unit.chosen:
@@ -91,17 +91,17 @@ class BlendPlan:
         raise KeyError(partition)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain builtins: each file once, shards as `[ordinal]` or `[ordinal, first row, row after last]`."""
-        return {"version": VERSION, "run_hash": self.run_hash, "datasets": [_unit_json(unit) for unit in self.units]}
+        """Return the plan as JSON values. Shards refer to files as `[ordinal]` or `[ordinal, first row, end row]`."""
+        return {"version": VERSION, "run_hash": self.run_hash, "datasets": [_encode_unit(unit) for unit in self.units]}
 
 
-def partition_key(unit: str, index: int) -> str:
-    """Return the partition key of a shard: `code-00017`."""
+def format_partition_key(unit: str, index: int) -> str:
+    """Return the partition key of a shard, such as `code-00017`."""
     return f"{unit}-{index:05d}"
 
 
-def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
-    """Return a dataset of the plan as plain builtins."""
+def _encode_unit(unit: PlannedUnit) -> dict[str, Any]:
+    """Return a dataset of the plan as JSON values."""
     return {
         "name": unit.name,
         "dataset": unit.dataset.model_dump(exclude=set(DESCRIPTIVE_FIELDS)),
@@ -120,22 +120,22 @@ def _unit_json(unit: PlannedUnit) -> dict[str, Any]:
     }
 
 
-def plan_from_json(value: dict[str, Any], location: str) -> BlendPlan:
-    """Parse the result of `BlendPlan.to_json`; raise FormatError for anything else."""
+def decode_plan(value: dict[str, Any], location: str) -> BlendPlan:
+    """Return the plan in a value of `BlendPlan.to_json`. Raises FormatError for any other value."""
     try:
         if value["version"] != VERSION:
             raise FormatError(
                 f"{location}: version {value['version']} is not supported (only {VERSION}). Rebuild `blend_plan`"
             )
-        return BlendPlan(run_hash=value["run_hash"], units=tuple(_unit_from_json(unit) for unit in value["datasets"]))
+        return BlendPlan(run_hash=value["run_hash"], units=tuple(_decode_unit(unit) for unit in value["datasets"]))
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise FormatError(
             f"{location}: not the plan of a blend: {type(error).__name__}: {error}. Rebuild `blend_plan`"
         ) from error
 
 
-def _unit_from_json(value: dict[str, Any]) -> PlannedUnit:
-    """Parse the result of `_unit_json`."""
+def _decode_unit(value: dict[str, Any]) -> PlannedUnit:
+    """Return the dataset in a value of `_encode_unit`."""
     entries = tuple(ManifestEntry(**entry) for entry in value["files"])
     shards = tuple(
         PlannedBlendShard(
@@ -166,22 +166,22 @@ def compute_plan_key(plan: BlendPlan) -> str:
 
 
 def describe_first_file(blend: BlendDeclaration, unit: PlannedUnit) -> str:
-    """Return text that continues a sentence with the dataset's first file; empty for a sensitive blend."""
+    """Return a text in parentheses, with a leading space, that names the dataset's first file; empty if sensitive."""
     return "" if blend.sensitive or not unit.entries else f" (first file: {unit.entries[0].relpath})"
 
 
 def load_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> BlendPlan:
-    """Return the committed plan; raise MissingArtifactError without one.
+    """Return the committed plan.
 
-    Raises IntegrityError if it is not JSON.
+    Raises MissingArtifactError if there is no plan, and IntegrityError if the plan is not valid JSON.
     """
     path = store.local(blend.artifact(BLEND_PLAN)) / PLAN
     try:
-        return plan_from_json(load_untrusted_json(path.read_bytes()), str(path))
+        return decode_plan(load_untrusted_json(path.read_bytes()), str(path))
     except ValueError as error:
         raise IntegrityError(f"{path}: invalid JSON: {error}. Rebuild `blend_plan`") from error
 
 
 def has_blend_plan(blend: BlendDeclaration, store: ArtifactStore) -> bool:
-    """Return whether an intact plan is committed. A damaged plan must be rebuilt."""
+    """Return whether a plan is committed and its files are intact. A damaged plan must be rebuilt."""
     return store.intact_receipt(blend.artifact(BLEND_PLAN)) is not None

@@ -1,10 +1,9 @@
-"""Planning of a blend: the files, or rows of files, of each shard of each dataset.
+"""Planning of a blend: the files, or row ranges of files, of each shard of each dataset.
 
-Files stay whole if there are at least as many files as shards. Otherwise they are split into ranges of rows, which
-requires counting their rows once (from the footer of a Parquet file). Such files must be present, so mirrored ones are
-fetched here.
+Files stay whole if there are at least as many files as shards. Otherwise they are divided into row ranges. Their rows
+must then be counted once (Parquet files have the number in their footer), so mirrored files are downloaded here.
 
-Entry points: `plan_blend`, `stage_identity`.
+Entry points: `plan_blend`, `collect_stage_identity`.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +24,8 @@ from dataprep_assets.pipelines.blend.plan.discovery import (
 from dataprep_assets.pipelines.blend.plan.plan import VERSION, BlendPlan, PlannedBlendShard, PlannedPart, PlannedUnit
 from dataprep_assets.pipelines.blend.rl.transforms import build_fingerprint
 from dataprep_assets.pipelines.blend.sft.declared_template import load_declared_template
-from dataprep_assets.pipelines.blend.stream import blend_bos, blend_separator
-from dataprep_assets.planning.blend import assign_by_size, sampled_shards, shares_by_size
+from dataprep_assets.pipelines.blend.stream import find_bos, find_separator
+from dataprep_assets.planning.blend import assign_by_size, divide_shards_by_size, sample_shards
 from dataprep_assets.planning.manifest import ManifestEntry
 from dataprep_assets.sources.access import SourceAccess
 from dataprep_assets.sources.readers.input_format import ReadOptions
@@ -36,16 +35,16 @@ from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 
 _Rows = Callable[[ManifestEntry], int]
-"""Function that counts the rows of a file."""
+"""Function that returns the number of rows of a file."""
 TARGET_BYTES = 256 << 20
 MAX_SHARDS = 4000
-"""Maximum number of shards per dataset, because an asset with more partitions is slow to show."""
+"""Maximum default number of shards per dataset, because Dagster is slow to show assets with more partitions."""
 
 
-def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
-    """Return the values that determine the bytes of shards, except the source.
+def collect_stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
+    """Return all values except the sources that determine the shards' bytes.
 
-    They are options, tokenizer bytes, template text and transforms.
+    These are the options, and digests of the tokenizer, the template and the transforms.
     """
     identity: dict[str, Any] = {
         "stage": blend.stage,
@@ -54,7 +53,7 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
         "force": blend.force,
     }
     if blend.stage == "pretrain":
-        # no byte depends on these: `sample_rate` affects only checks and `sequence_length` only the preview
+        # exclude `sample_rate`, which affects only checks, and `sequence_length`, which affects only the preview
         identity["options"] = blend.pretrain_options.model_dump(exclude={"sample_rate", "sequence_length"})
     elif blend.stage == "sft":
         options = blend.sft_options
@@ -82,35 +81,35 @@ def stage_identity(blend: BlendDeclaration) -> dict[str, Any]:
 
 
 def plan_blend(blend: BlendDeclaration, frozen: BlendPlan | None = None, *, relist: bool = False) -> BlendPlan:
-    """List every source of `blend` and plan its shards; fetch only files whose rows must be counted.
+    """List every source of `blend` and plan its shards. Only files whose rows must be counted are downloaded.
 
-    With a `frozen` plan, unchanged files are not counted again. Without `relist`, mirrored datasets with an unchanged
-    declaration are not listed again and stay at the frozen revision.
+    With a `frozen` plan, the rows of unchanged datasets are not counted again. Without `relist`, mirrored datasets with
+    an unchanged declaration are not listed again and stay at the frozen revision.
 
     Raises ConfigError if two datasets would have the same name, or if shards cannot be held out because a dataset has
-    too few of them or names its own splits. Raises SourceError if a source cannot be listed.
+    too few shards or its own split. Raises SourceError if a source cannot be listed.
     """
-    if blend.stage == "pretrain":  # refuse now, because the engine is certified only much later
+    if blend.stage == "pretrain":  # report invalid tokens now, because the engine is certified only much later
         bundle = load_declared_tokenizer(blend.required_tokenizer)
-        blend_separator(blend, bundle)
-        blend_bos(blend, bundle)
-    identity = stage_identity(blend)
+        find_separator(blend, bundle)
+        find_bos(blend, bundle)
+    identity = collect_stage_identity(blend)
     units_by_name = {unit.name: unit for unit in frozen.units} if frozen else {}
     units = [
         _plan_unit(dataset_files, blend, identity, units_by_name.get(dataset_files.unit.name))
         for dataset_files in discover_datasets(blend, {} if relist else units_by_name)
     ]
-    # some names get their split appended, so a dataset `web` in `train` collides with one named `web__train`
+    # a split may be appended to a name, so the dataset `web` in `train` has the same name as a dataset `web__train`
     names = [unit.name for unit in units]
     if repeated_names := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"blend: two datasets would have the name {repeated_names[0]}. Rename one")
     if blend.held_out is not None:
         _refuse_held_out(blend.held_out, units)
-    return BlendPlan(run_hash=_run_hash(blend, units), units=tuple(units))
+    return BlendPlan(run_hash=_compute_run_hash(blend, units), units=tuple(units))
 
 
 def _refuse_held_out(held_out: HeldOut, units: Sequence[PlannedUnit]) -> None:
-    """Raise ConfigError if a dataset has its own split, or too few shards to hold any out."""
+    """Raise ConfigError if a dataset has a split other than `train`, or if no shard would be left for training."""
     for unit in units:
         if unit.home != "train":
             raise ConfigError(
@@ -125,21 +124,21 @@ def _refuse_held_out(held_out: HeldOut, units: Sequence[PlannedUnit]) -> None:
 
 
 def rediscover_dataset(blend: BlendDeclaration, unit: PlannedUnit) -> DiscoveredDataset | None:
-    """Return a planned dataset with its current files, digested if they are local; None if it has no files.
+    """Return a planned dataset with its current files; None if no file belongs to the RL split of the dataset.
 
-    A mirrored dataset that is pinned to a commit cannot change, and is not listed again. No file is fetched. Raises
-    SourceError if the source cannot be listed.
+    Local files are read to compute their digests, and no file is downloaded. A dataset that is pinned to a commit
+    cannot change and is not listed again. Raises SourceError if the source cannot be listed.
 
     Args:
         blend: The declaration.
-        unit: One of the datasets of its plan.
+        unit: A dataset of the blend's plan.
     """
     if unit.commit is not None and unit.dataset.path.rstrip("/").endswith(f"@{unit.commit}"):
         return restore_planned_dataset(unit)
     declared_unit = next(
-        (u for u in blend.data_blend().units() if u.dataset.unattributed == unit.dataset.unattributed), None
+        (u for u in blend.load_data_blend().list_units() if u.dataset.unattributed == unit.dataset.unattributed), None
     )
-    if declared_unit is None:  # the plan's own checks report that the declaration has changed
+    if declared_unit is None:  # the declaration has changed, which `plan_is_current` reports
         return restore_planned_dataset(unit)
     if blend.stage == "rl" and declared_unit.split is None and unit.dataset.split is None:
         return discover_splits(declared_unit, blend.sources, blend.source_digests()).get(unit.name.rpartition("__")[2])
@@ -148,11 +147,11 @@ def rediscover_dataset(blend: BlendDeclaration, unit: PlannedUnit) -> Discovered
 
 
 def discover_datasets(blend: BlendDeclaration, previous_units: dict[str, PlannedUnit]) -> list[DiscoveredDataset]:
-    """List the datasets of a blend; mirrored ones keep the files of the previous plan."""
+    """Return the datasets of a blend with their files; mirrored datasets in `previous_units` keep the planned files."""
     datasets: list[DiscoveredDataset] = []
-    data: DataBlend = blend.data_blend()
+    data: DataBlend = blend.load_data_blend()
     digests = blend.source_digests()
-    for unit in data.units():
+    for unit in data.list_units():
         by_rl_split = blend.stage == "rl" and unit.split is None
         planned_units = [
             b
@@ -165,7 +164,7 @@ def discover_datasets(blend: BlendDeclaration, previous_units: dict[str, Planned
         elif by_rl_split and unit.dataset.split is None:
             datasets += discover_splits(unit, blend.sources, digests).values()
         elif by_rl_split:
-            # other values of `split` only select files, e.g., Skywork's `math`
+            # a value that is not the name of a split, such as `math` of Skywork's dataset, only selects files
             split = next((s for s, names in RL_SPLITS.items() if unit.dataset.split in names), "train")
             of_split = Unit(name=f"{unit.name}__{split}", dataset=unit.dataset, split=split)
             datasets.append(discover_dataset(of_split, blend.sources, digests))
@@ -187,7 +186,7 @@ def _plan_unit(
     identity: dict[str, Any],
     previous_unit: PlannedUnit | None,
 ) -> PlannedUnit:
-    """Divide a dataset into shards and choose the sampled ones; reuse the previous shards if nothing changed."""
+    """Divide a dataset into shards and choose the sampled shards. If nothing has changed, reuse the previous shards."""
     total = sum(entry.size_bytes for entry in discovered_dataset.entries)
     count = blend.num_shards or max(1, min(MAX_SHARDS, -(-total // TARGET_BYTES)))
     dataset = discovered_dataset.unit.dataset
@@ -198,14 +197,14 @@ def _plan_unit(
     }
     if dataset.format:
         fields["format"] = dataset.format
-    # default options add no settings, so that older plans stay valid
+    # default options add no settings, so that plans of earlier versions stay valid
     for entry in discovered_dataset.entries:
         fields |= dataset.reading.settings(entry.format)
     plan_hash = digest_value(
         ["blend_plan", VERSION, discovered_dataset.unit.name, count, discovered_dataset.identities, fields, identity],
     )[:16]
-    # Reuse the shards, so that no rows are counted again. Entries also contain locations, which the hash does not
-    # cover, so a moved source is divided again, with the same result.
+    # Reuse the shards so that no rows are counted again. Also compare the entries, because they contain locations,
+    # which the hash does not cover. A source that was moved is divided again, with the same result.
     if (
         previous_unit is not None
         and previous_unit.plan_hash == plan_hash
@@ -216,7 +215,7 @@ def _plan_unit(
         rows = partial(_count_rows, open_place(dataset, blend.sources).access, dataset.reading)
         shards = _limit_rows(_cut_shards(discovered_dataset.entries, count, rows), blend.max_rows, rows)
     sample = blend.sample
-    chosen_shards = sampled_shards(
+    chosen_shards = sample_shards(
         count,
         dataset=discovered_dataset.unit.name,
         count=sample.count if sample else None,
@@ -242,10 +241,10 @@ def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) ->
         weights = [sum(p.entry.size_bytes for p in group) for group in groups]
     else:
         groups, weights = [], []
-        for entry, shares in zip(entries, shares_by_size(sizes, count), strict=True):
+        for entry, shares in zip(entries, divide_shards_by_size(sizes, count), strict=True):
             ranges = [None] if shares == 1 else split_rows(rows_of(entry), shares)
             groups += [[PlannedPart(entry=entry, rows=rows)] for rows in ranges]
-            # the shares are equal, rounded to bytes, and add up to the size of the file
+            # divide the size evenly, so that the rounded sizes of the ranges add up to the size of the file
             weights += [entry.size_bytes * (i + 1) // shares - entry.size_bytes * i // shares for i in range(shares)]
     return tuple(
         PlannedBlendShard(index=index, parts=tuple(group), total_bytes=size)
@@ -256,11 +255,11 @@ def _cut_shards(entries: Sequence[ManifestEntry], count: int, rows_of: _Rows) ->
 def _limit_rows(
     shards: tuple[PlannedBlendShard, ...], max_rows: int | None, rows_of: _Rows
 ) -> tuple[PlannedBlendShard, ...]:
-    return shards if max_rows is None else tuple(_first_rows(shard, max_rows, rows_of) for shard in shards)
+    return shards if max_rows is None else tuple(_limit_shard_rows(shard, max_rows, rows_of) for shard in shards)
 
 
-def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> PlannedBlendShard:
-    """Return the shard with at most `limit` rows. Its size does not change, because the whole source is read."""
+def _limit_shard_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> PlannedBlendShard:
+    """Return the shard with only its first `limit` rows. Its size does not change, because whole files are read."""
     parts: list[PlannedPart] = []
     for part in shard.parts:
         if limit <= 0:
@@ -268,7 +267,7 @@ def _first_rows(shard: PlannedBlendShard, limit: int, rows_of: _Rows) -> Planned
         first_row = part.rows.first if part.rows else 1
         stop = part.rows.stop if part.rows and part.rows.stop is not None else rows_of(part.entry) + 1
         parts.append(part if stop - first_row <= limit else replace(part, rows=RowRange(first_row, first_row + limit)))
-        # the limit that remains for the next files, negative after a shortened file
+        # keep the rest of the limit for the next files; it is not positive after a shortened file
         limit -= stop - first_row
     return replace(shard, parts=tuple(parts))
 
@@ -284,7 +283,7 @@ def _count_rows(access: SourceAccess, reading: ReadOptions, entry: ManifestEntry
     )
 
 
-def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
+def _compute_run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
     return digest_value(
         [
             "blend_run",
@@ -295,6 +294,6 @@ def _run_hash(blend: BlendDeclaration, units: Sequence[PlannedUnit]) -> str:
     )[:16]
 
 
-def source_digest(unit: PlannedUnit) -> str:
-    """Return the digest of a dataset's files: paths, sizes, and digests of contents or the source's own versions."""
+def compute_source_digest(unit: PlannedUnit) -> str:
+    """Return a digest of the paths, sizes and digests (or listed ETags) of a dataset's files."""
     return digest_value(restore_planned_dataset(unit).identities)

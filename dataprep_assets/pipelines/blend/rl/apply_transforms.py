@@ -1,4 +1,4 @@
-"""Applies the transforms to a record.
+"""Application of the declared transforms to a record.
 
 Entry point: `apply_transforms`.
 """
@@ -17,21 +17,21 @@ LEFT_OUT_BY = "left_out_by_"
 NO_PROMPT = "no_prompt"
 """Drop reason for a bad record without a prompt."""
 NO_PREFERENCE = "no_preference"
-"""Drop reason for a pair of answers with equal sides or an empty side."""
+"""Drop reason for a pair of answers if they are equal or one is empty."""
 BAD_PLACEHOLDER = "bad_placeholder"
 """Drop reason for a record with a malformed placeholder."""
 
 
 @dataclass(frozen=True)
 class SkippedRecord:
-    """A record that is skipped and counted, with the name of the transform that left it out."""
+    """Outcome for a record that is skipped and counted; `by` is the name of the transform that left it out."""
 
     by: str
 
 
 @dataclass(frozen=True)
 class RefusedRecord:
-    """A bad record, with its reason."""
+    """Outcome for a bad record, with the reason."""
 
     reason: str
 
@@ -43,22 +43,22 @@ def apply_transforms(
     location: str,
     note_unread: Callable[[str], None] = lambda _: None,
 ) -> Record | SkippedRecord | RefusedRecord:
-    """Apply the steps to a record.
+    """Apply the transforms to a record; return the new record, or the outcome if the record is left out.
 
     Args:
-        record: A row of the source; it is not changed.
-        steps: The declared transforms, from `compose`.
+        record: A row of the source, which is not changed.
+        steps: The declared transforms, from `compose_steps`.
         rules: The rules for records.
-        location: The row, for messages.
-        note_unread: Called with each field that a step leaves out although no option lists it.
+        location: The location of the row, for messages.
+        note_unread: Called with the name of each field that a step leaves out although no option lists the field.
 
-    Raises BadRecordError if a user's function raises or does not return a record.
+    Raises BadRecordError if a user's function raises an error, or returns neither a record nor None.
     """
     current_record = record
     for step in steps:
         if step.malformed(current_record):
             return RefusedRecord(BAD_PLACEHOLDER)
-        # check this first, because the step would report a record without its prompt as one without a field
+        # check the prompt before the step, which would otherwise report a missing prompt only as a missing field
         if step.prompts and rules.prompt_keys is None and not step.brings_prompt(current_record):
             outcome = _describe_missing_prompt(current_record, step.prompts, rules)
             if outcome is not None:
@@ -74,14 +74,14 @@ def apply_transforms(
         and (outcome := _describe_missing_prompt(current_record, [rules.prompt_keys], rules)) is not None
     ):
         return outcome
-    # only for `bad_record`, because Nemotron writes such pairs
-    if rules.without_prompt == "bad_record" and _prefers_nothing(current_record):
+    # with `left_out`, keep pairs without a preference, because Nemotron writes them
+    if rules.without_prompt == "bad_record" and _has_no_preference(current_record):
         return RefusedRecord(NO_PREFERENCE)
     return current_record
 
 
-def _prefers_nothing(record: Record) -> bool:
-    """Return whether a pair of answers is equal or has an empty side, so that a reward model would learn nothing."""
+def _has_no_preference(record: Record) -> bool:
+    """Return whether a record's chosen and rejected answers express no preference: they are equal, or one is empty."""
     if not {"chosen", "rejected"} <= record.keys():
         return False
     chosen_answer, rejected = record["chosen"], record["rejected"]
@@ -94,24 +94,27 @@ def _is_empty(answer: Any) -> bool:
         return not answer.strip()
     if isinstance(answer, dict):
         return "content" in answer and not answer.get("tool_calls") and _is_empty(answer["content"])
-    # a list of messages, or of parts of a message
+    # a list has messages or parts of a message, and is empty if all of these are empty
     return answer is None or (isinstance(answer, list) and all(map(_is_empty, answer)))
 
 
 def _apply_step(record: Record, step: TransformStep, location: str) -> Record | None:
-    """Return the result of one step; raise BadRecordError if its function fails or returns no record."""
+    """Return the record after a step; None if the step leaves it out.
+
+    Raises BadRecordError if the step's function raises an error, or returns neither a record nor None.
+    """
     try:
         next_record: Any = step.transform(record)
     except KeyError as error:
-        # our transforms look up the fields that they need, so the KeyError's key is a field that this record lacks
+        # a KeyError in a built-in transform means that the record does not have a field that the transform needs
         if not step.is_own:
             return None
-        raise _transform_error(location, step.name, error) from None
-    except Exception as error:  # a user function may raise anything, and the row must be named
-        # the error is from reading a placeholder's file, and its message already names the file
+        raise _build_transform_error(location, step.name, error) from None
+    except Exception as error:  # catch every error of a user's function, because the message must name the row
+        # an error while reading a placeholder's file already names the file
         if isinstance(error, DataprepError) and not step.is_own:
             raise
-        raise _transform_error(location, step.name, error) from None
+        raise _build_transform_error(location, step.name, error) from None
     if next_record is not None and not isinstance(next_record, dict):
         raise BadRecordError(
             f"{location}: {step.name} returned a {type(next_record).__name__}, not a dict or None. Correct the function"
@@ -119,7 +122,7 @@ def _apply_step(record: Record, step: TransformStep, location: str) -> Record | 
     return next_record
 
 
-def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
+def _build_transform_error(where: str, name: str, error: Exception) -> BadRecordError:
     # omit the error's message, because it may quote the record
     location = locate_in_project(error)
     error_name = type(error).__name__ + (f" ({location})" if location else "")
@@ -130,7 +133,7 @@ def _transform_error(where: str, name: str, error: Exception) -> BadRecordError:
 def _describe_missing_prompt(
     record: Record, paths: Sequence[tuple[str, ...]], rules: RlRules
 ) -> SkippedRecord | RefusedRecord | None:
-    """Return the outcome for a record without a prompt at any of these paths; None if it has a prompt."""
+    """Return the outcome for a record without a prompt at any of these paths; None if the record is kept."""
     states = {_find_state(record, path) for path in paths}
     if "there" in states or not rules.asks_for_prompts:
         return None

@@ -1,7 +1,8 @@
 """The prompt of a record as chat messages, which chat templates render, and as input items of OpenAI's Responses API.
 
-Accepted prompts are a text, messages (`role`, `content`), ShareGPT turns (`from`, `value`) and Responses API items:
-messages, function calls and their outputs. Content in parts is joined. Images, audio and reasoning items are refused.
+A prompt may be a text, a list of messages (`role`, `content`), ShareGPT turns (`from`, `value`), or Responses API items
+(messages, function calls and their outputs). Parts of a message's content are joined. Images, audio and reasoning items
+are refused.
 
 Entry points: `convert_to_chat_messages`, `convert_to_response_input`, `convert_to_response_tool`.
 """
@@ -14,7 +15,7 @@ from dataprep_assets.formats.json_columns import to_json
 from dataprep_assets.formats.record_parquet import MESSAGE_TEXTS, OPTIONAL_KEYS, TOOL_CALLS
 
 _MESSAGE_KEYS = frozenset({"role", "content", *OPTIONAL_KEYS})
-# Responses API keys that no chat template reads
+# ignore these keys of the Responses API, because no chat template reads them
 _IGNORED = frozenset({"type", "id", "status"})
 _SHAREGPT = {"human": "user", "gpt": "assistant", "observation": "tool"}
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
@@ -24,7 +25,7 @@ Message = dict[str, Any]
 
 
 def convert_to_chat_messages(prompt: Any) -> list[Message]:
-    """Return the messages of a prompt; raise BadRecordError for a prompt that they cannot express."""
+    """Return a prompt as chat messages. Raises BadRecordError for a prompt that chat messages cannot express."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
     if not isinstance(prompt, list) or not prompt:
@@ -39,7 +40,7 @@ def convert_to_chat_messages(prompt: Any) -> list[Message]:
 
 
 def _add_message(messages: list[Message], item: Any) -> None:
-    """Append an item of a prompt as a message; add a call to the calls of the assistant's last message."""
+    """Append an item of a prompt to the messages, or add a function call to an assistant message directly before it."""
     if not isinstance(item, dict):
         raise BadRecordError(f"must be an object, not {_describe_kind(item)}")
     kind = item.get("type", "message")
@@ -49,7 +50,7 @@ def _add_message(messages: list[Message], item: Any) -> None:
             "type": "function",
             "function": {"name": item.get("name"), "arguments": _format_arguments(item.get("arguments"))},
         }
-        # the Responses API has parallel calls as separate items, but a chat has them in one message
+        # merge parallel calls, which are separate items in the Responses API but one message in a chat
         if messages and messages[-1]["role"] == "assistant":
             messages[-1].setdefault(TOOL_CALLS, []).append(call)
         else:
@@ -78,11 +79,11 @@ def _convert_message(item: Mapping[str, Any]) -> Message:
                 raise BadRecordError(f"`{key}` must be a string, not {_describe_kind(value)}")
             message[key] = value
     if calls := item.get(TOOL_CALLS):
-        message[TOOL_CALLS] = [_call(call) for call in calls]
+        message[TOOL_CALLS] = [_convert_call(call) for call in calls]
     return message
 
 
-def _call(call: Any) -> dict[str, Any]:
+def _convert_call(call: Any) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise BadRecordError("a tool call must have a `function` with a `name`")
@@ -102,7 +103,7 @@ def _format_arguments(arguments: Any) -> str | None:
 
 
 def _join_text(content: Any) -> str | None:
-    """Return a content as one text; parts are joined without a separator, as chat templates do."""
+    """Return a message's content as one text. Parts are joined without a separator, as in chat templates."""
     if content is None or isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -120,15 +121,15 @@ def _join_text(content: Any) -> str | None:
 
 
 def convert_to_response_input(prompt: Any) -> str | list[dict[str, Any]]:
-    """Return a prompt as the `input` of the Responses API; raise BadRecordError for one that it cannot express."""
+    """Return a prompt as the `input` of the Responses API. Raises BadRecordError if `input` cannot express it."""
     if isinstance(prompt, str):
         return prompt
     items: list[dict[str, Any]] = []
     for number, message in enumerate(convert_to_chat_messages(prompt)):
-        if lost := sorted(message.keys() & {"name", "reasoning_content"}):
+        if unsupported_keys := sorted(message.keys() & {"name", "reasoning_content"}):
             raise BadRecordError(
-                f"message {number}: the Responses API does not support `{lost[0]}`. Remove the view, or remove the key "
-                "with a transform"
+                f"message {number}: the Responses API does not support `{unsupported_keys[0]}`. Remove the view, or "
+                "remove the key with a transform"
             )
         if message["role"] == "tool":
             call_id, output = message.get("tool_call_id"), message["content"]
@@ -143,7 +144,7 @@ def convert_to_response_input(prompt: Any) -> str | list[dict[str, Any]]:
 
 
 def convert_to_response_tool(tool: Any) -> Any:
-    """Return a tool in the form of the Responses API, whose functions are not nested; other tools are unchanged."""
+    """Return a function in the form of the Responses API, in which it is not nested; return other tools unchanged."""
     match tool:
         case {"type": "function", "function": dict(function)}:
             return {"type": "function", **function, "strict": function.get("strict", False)}

@@ -1,6 +1,6 @@
 """The options of stage `rl`, and the resulting rules for records.
 
-The preset `like` chooses between this project and Nemotron's data_prep where they treat a record differently.
+The preset `like` chooses between this project's rules and the different rules of Nemotron's data_prep.
 docs/formats/rl-jsonl.md#differences-from-the-original explains each difference.
 """
 
@@ -21,7 +21,7 @@ AUTO, NOWHERE = "auto", "none"
 
 @dataclass(frozen=True, kw_only=True)
 class RlRules:
-    """The treatment of a record. Picklable.
+    """Rules for the treatment of records. Instances are picklable.
 
     Attributes:
         other_records: Treatment of records without a placeholder in `resolve_hf_placeholders`: `whole` keeps them
@@ -56,17 +56,17 @@ class RlRules:
 
     @property
     def changes(self) -> dict[str, str]:
-        """The rules that differ from this project's defaults, for keys. Empty by default, which keeps keys the same."""
+        """The rules that differ from this project's defaults, for artifact keys; empty by default."""
         return {name: value for name, value in asdict(self).items() if value != getattr(OURS, name)}
 
     @property
     def prompt_keys(self) -> tuple[str, ...] | None:
-        """The keys of the prompt in every output record, outermost first; None if transforms decide."""
+        """The keys that lead to the prompt in every output record, outermost first; None if `prompt` names no field."""
         return None if self.prompt in (AUTO, NOWHERE) else tuple(self.prompt.split("."))
 
     @property
     def reads_json(self) -> bool:
-        """Whether rows of Parquet are read as JSON (`InputFile`)."""
+        """Whether Parquet rows are read as JSON (see `InputFile`)."""
         return self.column_nulls == "left_out"
 
     @property
@@ -136,12 +136,12 @@ class RlOptions(DeclarationModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The values, besides the transforms, that determine the bytes of a shard, for keys."""
+        """The values that, together with the transforms, determine the shards' bytes, for artifact keys."""
         return {"compression": self.compression, **self.rules.changes}
 
     @property
     def placeholder_paths(self) -> list[str]:
-        """The paths of the placeholder sources; mistakes in them are reported when they are used."""
+        """The paths of the placeholder sources. Invalid declarations are reported only when they are used."""
         steps = [entry.get(RESOLVE) for entry in self.transforms if isinstance(entry, dict)]
         sources = [step.get("sources") for step in steps if isinstance(step, dict)]
         declared_sources = [

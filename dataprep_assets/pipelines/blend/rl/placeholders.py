@@ -1,8 +1,9 @@
 """Placeholders of RL blends: records with missing fields that refer to a row of another dataset.
 
-NVIDIA's RL blends omit the questions of DAPO-Math-17k and Skywork-OR1. Their `_hf_placeholder` has the source row and
-the template around the question. Row numbers are valid for one revision only, so a hub source must be pinned to its
-commit. The rules are Nemotron's `utils/hf_placeholder.py` (docs/formats/rl-jsonl.md#placeholders).
+NVIDIA's RL blends omit the questions of DAPO-Math-17k and Skywork-OR1. Instead, the records have an `_hf_placeholder`
+with the number of the source row and the template around the question. Row numbers are valid for only one revision, so
+a hub source must be pinned to a commit. The rules are the same as in Nemotron's `utils/hf_placeholder.py`
+(docs/formats/rl-jsonl.md#placeholders).
 """
 
 import re
@@ -46,17 +47,18 @@ KNOWN: Mapping[str, dict[str, str]] = {
 }
 """Names in NVIDIA's blends (`dataset` of a record) → the known keys of the source, without its path.
 
-The first two are from the blends of Nano (3.5 Lightning and Omni also use them), the last two from the blend of Super;
-no blend of Ultra is published. Skywork's repository also has files of code, but rows count only over `math`.
+The first two names are from the blends of Nano (3.5 Lightning and Omni also use them), and the last two are from the
+blend of Super. No blend of Ultra is published. Skywork's repository also has files with code, but row numbers count
+only the rows of `math`.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceholderFiles:
-    """A source with its local files, in row order. Picklable.
+    """A placeholder source with its local files, in row order. Instances are picklable.
 
-    A file is `(path, format, compression, digest)`. The digest is None in a mirror, where the download verified it.
-    `identities` are the files' identities from `DiscoveredDataset`.
+    A file is `(path, format, compression, digest)`. The digest is None for a mirrored file, which the download has
+    verified. `identities` are the files' identities from `DiscoveredDataset`.
     """
 
     name: str
@@ -67,7 +69,7 @@ class PlaceholderFiles:
 
 
 def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
-    """Return the declared sources, keyed by their name in records. Raises ConfigError for an invalid source."""
+    """Return the declared sources, by their name in records. Raises ConfigError for an invalid source."""
     if set(options) != {"sources"} or not isinstance(options["sources"], Mapping) or not options["sources"]:
         raise ConfigError(
             "transforms: resolve_hf_placeholders needs `sources`: name of the dataset → path with its commit, e.g., "
@@ -95,7 +97,7 @@ def parse_sources(options: Mapping[str, Any]) -> dict[str, PlaceholderSource]:
     return parsed_sources
 
 
-def _discover(
+def _discover_source(
     name: str, source: PlaceholderSource, access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> DiscoveredDataset:
     dataset = BlendDataset(name=re.sub(r"[^\w.-]", "_", name), path=source.path, split=source.split)
@@ -108,16 +110,17 @@ def identify_sources(
     digests: SourceDigests = PLAIN,
     placeholder_files: Sequence[PlaceholderFiles] = (),
 ) -> dict[str, Any]:
-    """Return the identity of the sources' content, for keys: the pinned path on a hub, otherwise `digests`.
+    """Return values that identify the sources' content, for artifact keys.
 
-    Sources in `placeholder_files` are not listed again.
+    A hub source is identified by its pinned path, and other sources by the digests of their files, which `digests`
+    computes. Sources in `placeholder_files` are not listed again.
     """
     identity_of_source: dict[str, Any] = {}
     files_of_source = {files.name: files for files in placeholder_files}
     for name, source in sorted(sources.items()):
         content: Any = source.path
         if not source.path.startswith("hf://"):
-            content = (files_of_source.get(name) or _discover(name, source, access, digests)).identities
+            content = (files_of_source.get(name) or _discover_source(name, source, access, digests)).identities
         identity_of_source[name] = [source.kind, source.split, content]
     return identity_of_source
 
@@ -125,10 +128,13 @@ def identify_sources(
 def fetch_sources(
     sources: Mapping[str, PlaceholderSource], access: SourceAccessDeclaration, digests: SourceDigests = PLAIN
 ) -> tuple[PlaceholderFiles, ...]:
-    """Fetch the missing files of every source. Raises SourceError or TransferError with the source or file."""
+    """Download the missing files of every source; return the sources with their local files.
+
+    Raises SourceError or TransferError, with the name of the source or file.
+    """
     source_files = []
     for name, source in sorted(sources.items()):
-        dataset_files = _discover(name, source, access, digests)
+        dataset_files = _discover_source(name, source, access, digests)
         source_access = open_place(dataset_files.unit.dataset, access).access
         source_access.fetch(dataset_files.entries)
         files = tuple(
@@ -149,10 +155,10 @@ def fetch_sources(
 
 
 @lru_cache(maxsize=4)
-def _read_rows(
+def _read_questions(
     files: tuple[tuple[Path, str, str | None, str | None], ...], digests: SourceDigests
 ) -> Sequence[tuple[Any, Any]]:
-    """Return the question and answer of every row, in order; rows without them still count.
+    """Return the question and the answer of every row, in order; a missing question or answer is None.
 
     Raises CorruptSourceError if a file has changed since it was listed.
     """
@@ -163,7 +169,7 @@ def _read_rows(
         )
         for block in reader:
             row_of_number = dict(zip(block.numbers, block.rows, strict=True))
-            # a placeholder counts all rows of the source, including rows that cannot be parsed
+            # include rows that cannot be parsed, because the row numbers in placeholders count them
             numbers = [*block.numbers, *(bad.row for bad in block.bad)]
             for number in sorted(numbers):
                 row = row_of_number.get(number, {})
@@ -182,17 +188,17 @@ def _get_value(value: Any, *path: str | int) -> Any:
     return value
 
 
-def names_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
-    """Return whether a record has a placeholder to fill in; the rules decide whether null counts."""
+def has_placeholder(record: Mapping[str, Any], rules: RlRules) -> bool:
+    """Return whether a record has a placeholder to fill in; the rules decide whether null is a placeholder."""
     if rules.null_placeholder == "unresolved":
         return "_hf_placeholder" in record
     return record.get("_hf_placeholder") is not None
 
 
 def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFiles]) -> bool:
-    """Return whether a record's placeholder is malformed. `sources` are keyed by their name in records.
+    """Return whether a record's placeholder is malformed. `sources` maps names in records to sources.
 
-    A placeholder with an unknown source, without a row or with a missing row is not malformed, but cannot be filled in.
+    A placeholder without a row number, or with an unknown source or row, is not malformed, but cannot be filled in.
     """
     placeholder, source = record.get("_hf_placeholder"), record.get("dataset")
     if placeholder is None:
@@ -208,16 +214,16 @@ def is_malformed(record: Mapping[str, Any], sources: Mapping[str, PlaceholderFil
 def fill_placeholder(
     record: dict[str, Any], sources: Mapping[str, PlaceholderFiles], rules: RlRules = OURS
 ) -> dict[str, Any] | None:
-    """Return the record with its question, answer and prompt filled in, or unchanged without a placeholder.
+    """Return the record with its question, answer and prompt filled in; a record without a placeholder is unchanged.
 
-    `sources` are keyed by their name in records. Returns None if the placeholder cannot be filled in, because its
-    source is unknown, its row is missing, or its row has no question.
+    `sources` maps names in records to sources. Returns None if the placeholder cannot be filled in because its source
+    is unknown, its row does not exist, or the row has no question.
     """
     fields = {key: value for key, value in record.items() if key != "_hf_placeholder"}
-    if not names_placeholder(record, rules):
+    if not has_placeholder(record, rules):
         return fields
     placeholder = record["_hf_placeholder"]
-    # convert to text, because a list or an object is not hashable
+    # convert the name to text, because a list or an object is not hashable
     source = sources.get(str(record.get("dataset")))
     row, template = _get_value(placeholder, "row"), _get_value(placeholder, "question_template")
     # refuse true, which is an int in Python and would be row 1
@@ -225,18 +231,18 @@ def fill_placeholder(
     if source is None or not is_number:
         return None
     # keep all questions of a source in memory once per process, because records refer to rows in any order
-    rows = _read_rows(source.files, source.digests)
+    rows = _read_questions(source.files, source.digests)
     if not 0 <= row < len(rows) or not isinstance(rows[row][0], str):
         return None
     question, answer = rows[row]
     if source.kind == "dapo":
         prompt = question = _replace_dapo_paragraphs(question, template, rules)
     else:
-        prompt = template.replace("{question}", question) if _names_question(template) else question
+        prompt = template.replace("{question}", question) if _has_question_field(template) else question
     params = record.get("responses_create_params") if rules.params == "merged" else None
     return fields | {
         "question": question,
-        "expected_answer": _answer(answer, rules),
+        "expected_answer": _extract_answer(answer, rules),
         "responses_create_params": {
             **(params if isinstance(params, dict) else {}),
             "input": [{"role": "user", "content": prompt}],
@@ -244,7 +250,7 @@ def fill_placeholder(
     }
 
 
-def _names_question(template: Any) -> bool:
+def _has_question_field(template: Any) -> bool:
     return isinstance(template, str) and "{question}" in template
 
 
@@ -254,7 +260,7 @@ def _replace_dapo_paragraphs(question: str, template: Any, rules: RlRules) -> st
         return question
     paragraphs = question.split("\n\n")
     text = "\n\n".join(paragraphs[1:-1]) if len(paragraphs) >= 3 else question
-    if _names_question(template):
+    if _has_question_field(template):
         return str(template.replace("{question}", text)).rstrip("\n")
     affixes = template if isinstance(template, dict) else {}
     prefix, suffix = (affixes.get(key, "") for key in ("prefix", "suffix"))
@@ -263,8 +269,11 @@ def _replace_dapo_paragraphs(question: str, template: Any, rules: RlRules) -> st
     return f"{prefix}{text}{suffix}".rstrip("\n")
 
 
-def _answer(answer: Any, rules: RlRules) -> Any:
-    """Return the answer. For text with a JSON list or object, it is the first element or value."""
+def _extract_answer(answer: Any, rules: RlRules) -> Any:
+    """Return the expected answer in a source's answer: the first element of a list or object in JSON, else the answer.
+
+    With `answers: parsed`, other JSON values are also parsed.
+    """
     if not isinstance(answer, str):
         return answer
     try:

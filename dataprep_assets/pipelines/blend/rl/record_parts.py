@@ -28,10 +28,10 @@ _TOOLS: tuple[Path, ...] = (RESPONSE_TOOLS, ("tools",))
 
 @dataclass(frozen=True)
 class RecordParts:
-    """The parts of a record.
+    """An output record and the locations of its parts.
 
     Attributes:
-        record: The record.
+        record: The whole record.
         prompt: Location of the prompt.
         answer: Location of the expected answer; None if the record has none.
         tools: Location of the tools; None if the record has none.
@@ -42,12 +42,12 @@ class RecordParts:
     answer: Path | None
     tools: Path | None
 
-    def value(self, path: Path | None) -> Any:
-        """Return the value at a location; ABSENT_VALUE without a location."""
-        return ABSENT_VALUE if path is None else value_at(self.record, path)
+    def get_value(self, path: Path | None) -> Any:
+        """Return the value at a location of the record; ABSENT_VALUE if there is no value, or `path` is None."""
+        return ABSENT_VALUE if path is None else find_value(self.record, path)
 
-    def text(self, name: str) -> str | None:
-        """Return a field of the record that is a text; None if it is absent or has another type."""
+    def get_text(self, name: str) -> str | None:
+        """Return the text in a top-level field of the record; None if the field is absent or has a different type."""
         value = self.record.get(name)
         return value if isinstance(value, str) else None
 
@@ -65,32 +65,34 @@ class RecordFields:
         return cls(options.prompt, options.answer)
 
     @cached_property
-    def _prompts(self) -> Sequence[Path]:
+    def _prompt_paths(self) -> Sequence[Path]:
         return _PROMPTS if self.prompt in (AUTO, NOWHERE) else (tuple(self.prompt.split(".")),)
 
     @cached_property
-    def _read_answers(self) -> Sequence[Path]:
+    def _answer_paths(self) -> Sequence[Path]:
         return _ANSWERS if self.answer == AUTO else () if self.answer == NOWHERE else (tuple(self.answer.split(".")),)
 
     def split(self, record: Any) -> RecordParts:
-        """Return the parts of a record; raise BadRecordError for one without a prompt, or with two different ones."""
+        """Return the parts of a record. Raises BadRecordError if it has no prompt, or different prompts or answers."""
         if not isinstance(record, dict):
             raise BadRecordError(f"the record must be an object, not a {type(record).__name__}")
-        prompt = _find_path(record, self._prompts, "rl.prompt")
+        prompt = _find_path(record, self._prompt_paths, "rl.prompt")
         if prompt is None:
-            raise BadRecordError(f"no prompt found in {_join_paths(self._prompts)}. Set its location in `rl.prompt`")
+            raise BadRecordError(
+                f"no prompt found in {_join_paths(self._prompt_paths)}. Set its location in `rl.prompt`"
+            )
         return RecordParts(
-            record, prompt, _find_path(record, self._read_answers, "rl.answer"), _find_path(record, _TOOLS, "")
+            record, prompt, _find_path(record, self._answer_paths, "rl.answer"), _find_path(record, _TOOLS, "")
         )
 
 
 def _find_path(record: dict[str, Any], paths: Sequence[Path], option: str) -> Path | None:
-    found_paths = [path for path in paths if value_at(record, path) is not ABSENT_VALUE]
+    found_paths = [path for path in paths if find_value(record, path) is not ABSENT_VALUE]
     if not found_paths:
         return None
     first_path, *other_paths = found_paths
     for other_path in other_paths:
-        if option and not is_equal(value_at(record, first_path), value_at(record, other_path)):
+        if option and not is_equal(find_value(record, first_path), find_value(record, other_path)):
             raise BadRecordError(f"{_join_paths([first_path, other_path])} differ. Set the location in `{option}`")
     return first_path
 
@@ -99,8 +101,8 @@ def _join_paths(paths: Sequence[Path]) -> str:
     return ", ".join(f"`{'.'.join(path)}`" for path in paths)
 
 
-def value_at(record: Any, path: Path) -> Any:
-    """Return the value at a location of a record; ABSENT_VALUE if there is none."""
+def find_value(record: Any, path: Path) -> Any:
+    """Return the value at a location of a record; ABSENT_VALUE if there is no value."""
     value = record
     for key in path:
         if not isinstance(value, dict) or key not in value:
@@ -110,7 +112,7 @@ def value_at(record: Any, path: Path) -> Any:
 
 
 def remove_paths(record: dict[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
-    """Return a copy of a record without the values at these locations, and without objects that have become empty."""
+    """Return a copy of a record without the values at these locations, and without objects that become empty."""
     remaining = dict(record)
     for path in paths:
         _remove(remaining, path)

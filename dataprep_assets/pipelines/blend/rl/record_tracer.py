@@ -1,4 +1,4 @@
-"""Tracing of RL records, from a row of a view or a record of a shard to the source row, and back.
+"""Tracing of RL records: from a row of a view or a record of a shard to its source row, and back.
 
 Entry point: `RecordTracer`.
 """
@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.blend.shard_tracer import ShardTracer, TracedShar
 
 
 class _RecordShard(TracedShard):
-    """A shard of records."""
+    """A finished shard of RL records, opened for tracing."""
 
     def __init__(self, handle: ArtifactHandle, unit: str) -> None:
         self.facts = RlJsonlFacts.from_receipt(handle.receipt)
@@ -29,7 +29,7 @@ class _RecordShard(TracedShard):
 
 
 class RecordTracer(ShardTracer[_RecordShard, RecordView]):
-    """Tracer of RL records. They have no tokens, so a place is a row of a file."""
+    """Tracer of RL records. Records have no tokens, so each location is a row of a file."""
 
     view_kind = RecordView
     field = "row"
@@ -41,7 +41,7 @@ class RecordTracer(ShardTracer[_RecordShard, RecordView]):
         return _RecordShard(handle, unit)
 
     def _trace_row(self, shard: _RecordShard, number: int, *, is_shown: bool) -> Trace:
-        file, row = shard.source(number)
+        file, row = shard.find_source(number)
         return Trace(
             dataset=self._blend.dataset,
             split=shard.unit,

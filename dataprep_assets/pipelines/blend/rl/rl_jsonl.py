@@ -39,7 +39,7 @@ from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
 from dataprep_assets.pipelines.blend.retracted_rows import ABOUT, no_retracted_row
 from dataprep_assets.pipelines.blend.rl.apply_transforms import (
@@ -66,10 +66,10 @@ from dataprep_assets.pipelines.blend.rl.transforms import (
     list_declared_sources,
     parse_transforms,
 )
-from dataprep_assets.pipelines.blend.row_ids import ReadRows, current_retractions, row_retractions
+from dataprep_assets.pipelines.blend.row_ids import ReadRows, find_current_retractions, load_row_retractions
 from dataprep_assets.sources.readers.blocks import BlockReader
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stream.shard_job import whole_shard_jobs
+from dataprep_assets.stream.shard_job import build_whole_shard_jobs
 from dataprep_assets.stream.token_stream import Fetch
 
 _OUTPUT_COLUMNS = {
@@ -82,20 +82,21 @@ _AS_IN_THE_SOURCE = "any"
 
 
 def infer_columns(transforms: DeclaredTransforms) -> Mapping[str, str]:
-    """Return name → type of each column of the transforms' output; empty if the source or a user function decides.
+    """Return the type of each column of the transforms' output, by name.
 
-    Columns copied from the source have the type `any`.
+    The result is empty if the source or a user's function determines the columns. Columns that are copied from the
+    source have the type `any`.
     """
     columns: dict[str, str] = {}
     try:
         for transform in parse_transforms(transforms):
-            columns = _columns_after(transform, columns)
+            columns = _infer_columns_after(transform, columns)
     except ConfigError:  # the plan reports such transforms
         return {}
     return columns
 
 
-def _columns_after(transform: DeclaredTransform, types: Mapping[str, str]) -> dict[str, str]:
+def _infer_columns_after(transform: DeclaredTransform, types: Mapping[str, str]) -> dict[str, str]:
     if transform.name in ("passthrough", RESOLVE):
         return dict(types)
     options = transform.options
@@ -113,24 +114,24 @@ RL_JSONL = "rl_jsonl"
 _REBUILD = "Rebuild this partition of rl_jsonl"
 
 
-def rl_shards(
+def prepare_rl_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
 ) -> list[RlShard]:
-    """Return the shards with these partition keys, ready to build, with placeholder sources fetched.
+    """Download the placeholder sources; return the shards with these partition keys, ready to build.
 
     `blend` is the declaration, `store` contains the artifacts, and `plan` is the committed plan. Raises
-    MissingArtifactError without a snapshot.
+    MissingArtifactError if a snapshot is missing.
     """
     options = blend.rl_options
-    digests, retractions = blend.source_digests(), row_retractions(blend)
-    # fetch before computing the fingerprint, so that the key describes exactly the files that are read
+    digests, retractions = blend.source_digests(), load_row_retractions(blend)
+    # download before computing the fingerprint, so that the key covers exactly the files that are read
     placeholders = fetch_sources(list_declared_sources(options.transforms), blend.sources, digests)
     inputs_digest = digest_value(build_fingerprint(options.transforms, blend.sources, digests, placeholders))
     return [
         RlShard(
             artifact=blend.artifact(RL_JSONL, partition),
             store=store,
-            files=shard_parts(blend, store, plan, partition),
+            files=load_shard_parts(blend, store, plan, partition),
             transforms=options.transforms,
             fingerprint=inputs_digest,
             placeholders=placeholders,
@@ -142,7 +143,7 @@ def rl_shards(
             rules=options.rules,
             level=blend.prove.level,
             retractions=retractions,
-            retracted=current_retractions(store, blend.artifact(RL_JSONL, partition), retractions),
+            retracted=find_current_retractions(store, blend.artifact(RL_JSONL, partition), retractions),
         )
         for partition in partitions
     ]
@@ -157,20 +158,20 @@ def build_rl_shards(
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are out of date, one task each.
+    """Build the shards that are out of date, with one task per shard.
 
     Args:
         shards: The shards to build.
         workers: Number of workers.
         engine: The engine that runs the tasks.
         verification: How thoroughly a finished shard is verified before it is reused.
-        fetches: Partition → a function that fetches its sources to a worker on another machine.
-        progress: Counts and shows the work. None shows nothing.
+        fetches: Partition → function that downloads the shard's sources to a worker on a different machine.
+        progress: Counts and shows the work; with None, nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
     shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
     """
-    jobs = whole_shard_jobs(shards, build_rl_shard, verification, fetches)
+    jobs = build_whole_shard_jobs(shards, build_rl_shard, verification, fetches)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
@@ -178,14 +179,14 @@ def build_rl_shards(
 
 
 class OpenedRecords(OpenedPartition[RlShard]):
-    """The records of a shard, opened for checks."""
+    """A shard of RL records that is opened for checks."""
 
 
 def ledger_balances(shard: OpenedRecords) -> Finding:
-    """Check that every row is a record or has a drop reason, sums per file match, and bad rows are in quarantine."""
+    """Check that each row is a record or was dropped for a reason, per file and in total; bad rows are quarantined."""
     ledger = require_ledger(shard.receipt)
     return build_verdict(
-        _ledger_defects(shard.directory, shard.receipt),
+        _find_ledger_defects(shard.directory, shard.receipt),
         f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'record')} and "
         f"{sum(ledger.dropped.values())} dropped.",
         _REBUILD,
@@ -193,8 +194,8 @@ def ledger_balances(shard: OpenedRecords) -> Finding:
     )
 
 
-def _ledger_defects(directory: Path, receipt: Receipt) -> Iterator[str]:
-    # a file without drops has no counts
+def _find_ledger_defects(directory: Path, receipt: Receipt) -> Iterator[str]:
+    # add empty counts, because the facts of a file without dropped rows have none
     lines = [{"dropped": {}, **source.to_json()} for source in RlJsonlFacts.from_receipt(receipt).sources]
     yield from find_ledger_imbalance(receipt)
     yield from find_wrong_sums(receipt, lines, ("rows_in", "documents"))
@@ -206,16 +207,16 @@ def _ledger_defects(directory: Path, receipt: Receipt) -> Iterator[str]:
 
 
 def read_shard_lines(directory: Path, receipt: Receipt) -> Iterator[bytes]:
-    """Yield each line of a shard's data file with its line end. Raises FormatError like `read_lines`."""
+    """Yield each line of a shard's data file, including its line end. Raises the errors of `read_lines`."""
     return read_lines(directory / RlJsonlFacts.from_receipt(receipt).file)
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield each line of a file with its line end. Raises FormatError for a last line without a line end."""
+    """Yield each line of a file, including its line end. Raises FormatError if the last line has no line end."""
     compression = "zstd" if path.suffix == ".zst" else None
     tail = b""
     for data in BlockReader(path, compression):
-        # the last piece may continue in the next block; after a complete last line it is empty
+        # keep the last piece, which may continue in the next block; it is empty after a complete line
         *lines, tail = (tail + data).split(b"\n")
         for line in lines:
             yield line + b"\n"
@@ -224,10 +225,10 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def round_trip(shard: OpenedRecords) -> Finding:
-    """Check that the source's rows, transformed again, equal the lines of the file, byte for byte and in order.
+    """Check that transforming the source rows again yields the lines of the file, byte for byte and in order.
 
-    Also check that `origins.npy` has the file and row of each line. This also shows that every line is a record of the
-    declared form. At level `every document`, the quarantine is rebuilt as well.
+    The check also compares `origins.npy` with the source file and row of each line. At the level `every document`, it
+    also rebuilds the shard and compares all files, including the quarantine.
     """
     planned_shard, receipt = shard.planned, shard.receipt
     new_count = stored_count = 0
@@ -268,7 +269,7 @@ def round_trip(shard: OpenedRecords) -> Finding:
 
 
 class _ExpectedLine(NamedTuple):
-    """A line from a source row: the file's label and ordinal, the row, and the bytes."""
+    """A line that a source row should produce: the file's label and ordinal, the row, and the line's bytes."""
 
     file: str
     ordinal: int
@@ -280,7 +281,7 @@ class _ExpectedLine(NamedTuple):
 
     @property
     def origin(self) -> tuple[int, int]:
-        """Line of `origins.npy`."""
+        """The line's row in `origins.npy`: the ordinal of the file, and the source row."""
         return self.ordinal, self.row
 
 
@@ -296,8 +297,7 @@ def _iterate_expected_lines(shard: RlShard) -> Iterator[_ExpectedLine]:
                 if not isinstance(outcome, SkippedRecord | RefusedRecord):
                     try:
                         yield _ExpectedLine(part.label, part.ordinal, row, encode_line(outcome))
-                    # the record has no line, because the build rejected it
-                    except (TypeError, ValueError):
+                    except (TypeError, ValueError):  # skip the record, because the build also rejects it
                         continue
 
 
@@ -336,7 +336,7 @@ RL_JSONL_SHARDS = BlendShards(
     name=RL_JSONL,
     description="Records of each shard, after the declared transforms.",
     kinds={"json"},
-    shards=rl_shards,
+    shards=prepare_rl_shards,
     build=build_rl_shards,
     checks=RL_JSONL_CHECKS,
     open=OpenedRecords.open,

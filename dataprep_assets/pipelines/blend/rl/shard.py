@@ -1,9 +1,10 @@
-"""One shard of RL records: applies the declared transforms to the records of its source files, and writes JSON Lines.
+"""A shard of RL records: its sources and settings, its key, its facts, and how it is built.
 
-Lines are compact JSON in UTF-8, one record each, in source order. The file is `records.jsonl`, or `records.jsonl.zst`
-as one zstd frame with its checksum. The receipt has the digest of the file as written. Every row is a record, or is
-dropped with a reason: the transform that left it out, or its defect. `origins.npy` has the source file (its ordinal)
-and the source row of each record.
+The build applies the declared transforms to the rows of the source files, and writes each record as a line of compact
+JSON in UTF-8, in source order. The file is `records.jsonl`, or `records.jsonl.zst` with one zstd frame and its
+checksum. The receipt has the digest of the written bytes. A row that is not a record is dropped for a reason: the
+transform that left it out, or its defect. `origins.npy` has the ordinal of the source file and the source row of each
+record.
 """
 
 import math
@@ -41,7 +42,7 @@ from dataprep_assets.pipelines.blend.rl.transforms import Record, TransformStep,
 from dataprep_assets.pipelines.blend.row_ids import ReadRows, RowRetractions, write_row_ids
 from dataprep_assets.sources.readers.row_files import BadRecord
 from dataprep_assets.sources.readers.rows import RowBlock
-from dataprep_assets.sources.readers.unreadable import ADVICE, budget_advice, describe_place
+from dataprep_assets.sources.readers.unreadable import ADVICE, describe_place, format_budget_advice
 from dataprep_assets.stores.files import canonical_json, digest_value, require_digest, sha256_file
 from dataprep_assets.stream.token_stream import Fetch, SourcePart, fetch_missing, find_unreadable_error
 from dataprep_assets.table import format_share
@@ -53,11 +54,12 @@ _LEVEL = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RlShard:
-    """A shard to build: its source files and the settings for its records. Picklable.
+    """A shard, ready to build: its source files and the settings for its records. Instances are picklable.
 
     `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` changes the key, which forces a
-    rebuild. `retractions` has the ids of rows, and the rows to leave out. `retracted` are the listed ids of rows that
-    the shard has read, as far as is known before the build; with these ids, the key is the finished shard's key.
+    rebuild. `retractions` has the kind of ids and the retraction list. `retracted` are the listed ids whose rows the
+    shard has read. Before the build, they are known only from an existing shard. The key of the finished shard covers
+    the actual ids.
     """
 
     artifact: Artifact
@@ -106,7 +108,7 @@ class RlShard:
 
     @property
     def recipe(self) -> Recipe:
-        """The named values whose digest is the key."""
+        """The named values that the key covers."""
         return Recipe(
             artifact=self.artifact,
             key=self.key,
@@ -133,13 +135,14 @@ class RlShard:
 
 _MAX_FIELDS = 100
 OTHER_FIELDS = "other fields"
-"""Stands for the left out fields beyond the first 100 of a file."""
+"""Name under which left-out fields are counted after the first 100 fields of a file."""
 
 
 class RlSourceFacts(Facts):
-    """A source file, with its range of rows if only a part is read, and its numbers of rows and records.
+    """Facts of a source file: its range of rows if the shard reads only a part, and its numbers of rows and records.
 
-    `dropped` counts the other rows by reason, and `fields` the records by each field that a transform left out.
+    `dropped` counts the other rows by reason. `fields` maps each field that a transform left out to the number of
+    records that had the field.
     """
 
     file: str
@@ -153,7 +156,7 @@ class RlSourceFacts(Facts):
 
 
 class RlJsonlFacts(Facts):
-    """Facts of a shard: `file` is the name of the data file, `records` its number of lines.
+    """Facts of a shard. `file` is the name of the data file, and `records` is its number of lines.
 
     `retracted` are the ids (16 hex digits) on the retraction list whose rows were left out.
     """
@@ -181,14 +184,14 @@ def build_rl_shard(
 
     def write(staged: Path) -> WrittenFiles:
         fetch_missing(shard.files, fetch)
-        return _write(shard, staged)
+        return _write_shard(shard, staged)
 
     return ensure_built(shard.recipe, shard.store, write, verification)
 
 
 @dataclass
 class _Tally:
-    """Counts of the outcomes of a shard's rows, and their ids."""
+    """Counts of the outcomes of a shard's rows, and the rows' ids."""
 
     ids: ReadRows
     rows: int = 0
@@ -198,16 +201,16 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     quarantine: list[dict[str, Any]] = field(default_factory=list)
     sources: list[RlSourceFacts] = field(default_factory=list)
-    # one item per record; arrays, because a shard may have millions of records
+    # one item per record, in arrays instead of lists, because a shard may have millions of records
     ordinals: "array[int]" = field(default_factory=lambda: array("q"))
     row_numbers: "array[int]" = field(default_factory=lambda: array("q"))
-    # about the current file: its first bad row with the reason, whether any row had a prompt, and records by left-out
-    # field
+    # values for the current file: its first bad row with the reason, whether any row had a prompt, and the number of
+    # records for each left-out field
     first_bad: str = ""
     has_read: bool = False
     fields: Counter[str] = field(default_factory=Counter)
 
-    def ledger(self) -> Ledger:
+    def build_ledger(self) -> Ledger:
         """Return the counts as a ledger, in which documents are records."""
         return Ledger(
             rows_in=self.rows,
@@ -218,8 +221,8 @@ class _Tally:
         )
 
 
-def _write(shard: RlShard, staged: Path) -> WrittenFiles:
-    """Write the files of a shard into its staging directory, and return the facts for the receipt."""
+def _write_shard(shard: RlShard, staged: Path) -> WrittenFiles:
+    """Write the files of a shard into its staging directory; return the facts for its receipt."""
     tally = _Tally(ReadRows(shard.retractions))
     steps = compose_steps(shard.transforms, shard.placeholders, shard.rules)
     with open(staged / shard.file_name, "wb") as file:
@@ -231,8 +234,8 @@ def _write(shard: RlShard, staged: Path) -> WrittenFiles:
                 _write_records(shard, steps, tally, compressed_file.write)
         else:
             _write_records(shard, steps, tally, file.write)
-    ledger = tally.ledger()
-    ledger.balance(str(shard.artifact))
+    ledger = tally.build_ledger()
+    ledger.require_balance(str(shard.artifact))
     _check_budget(shard, tally)
     write_origins(staged / ORIGINS, [np.array(tally.ordinals, np.int64), np.array(tally.row_numbers, np.int64)])
     retracted = write_row_ids(staged, tally.ids.table, shard.retractions)
@@ -267,11 +270,11 @@ def _write_records(
                 report_work(source_bytes=reader.bytes_read - read_count, documents=len(block.rows))
                 read_count = reader.bytes_read
         except BadRecordError:
-            # a damaged file must not be reported as a bad row
+            # verify the file first, because a damaged file must not be reported as a bad row
             require_digest(part.label, part.digests.digest_of(sha256_file(part.path)), part.sha256, "`blend_plan`")
             _require_readable(shard, part, steps, tally)
             raise
-        # digest the bytes that were read, so the rows are from the snapshot's bytes
+        # verify the bytes that were read, because the file may have changed since the snapshot
         require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`blend_plan`")
         _require_readable(shard, part, steps, tally)
         tally.source_bytes += reader.bytes_read
@@ -315,14 +318,14 @@ def _transform_lines(
             continue
         try:
             line = encode_line(outcome)
-        # the record has an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON lacks
+        # raised for an integer beyond 64 bits, half a surrogate pair, infinity, NaN, or a type that JSON does not have
         except (TypeError, ValueError):
             _refuse(shard, part, tally, BadRecord(row, byte, "not_json", _describe_unwritable(outcome)))
             continue
         tally.records += 1
         tally.ordinals.append(part.ordinal)
         tally.row_numbers.append(row)
-        # limited, because rows may have any number of field names, and a receipt must not grow with them
+        # limit the number of fields, because rows may have any number of names, and a receipt must not grow with them
         tally.fields.update(
             name if name in tally.fields or len(tally.fields) < _MAX_FIELDS else OTHER_FIELDS
             for name in dict.fromkeys(unread_fields)
@@ -331,27 +334,28 @@ def _transform_lines(
 
 
 def encode_line(record: Record) -> bytes:
-    """Return the line of a record. Raises TypeError or ValueError if it cannot be written as JSON.
+    """Return the line of a record. Raises TypeError or ValueError if JSON cannot represent the record.
 
-    orjson silently writes infinity and NaN as `null`. JSON's `1e400` is read as infinity, and Parquet may contain both.
+    Infinity and NaN are searched for, because orjson silently writes them as `null`. Sources may contain them: JSON's
+    `1e400` is read as infinity, and Parquet has both values.
     """
     line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
-    # only a line with a null can hide a number that is not finite, so most records need no search
+    # search only records whose line has a null, because only these can contain infinity or NaN
     if b"null" in line and _has_nonfinite(record):
         raise ValueError("a number that JSON cannot represent")
     return line
 
 
 def _describe_unwritable(record: Record) -> str:
-    """Return the number and type of the first field that JSON cannot represent, and the reason.
+    """Return a text with the number and type of the first field that JSON cannot represent, and the reason.
 
-    The field's name is omitted, because it may be secret.
+    The text is empty if every field can be represented. It omits the field's name, which may be secret.
     """
     for number, (key, value) in enumerate(record.items(), 1):
         try:
             encode_line({key: value})
         except (TypeError, ValueError) as error:
-            # keep orjson's message on integers, which quotes no data; its other messages only repeat the type
+            # show only orjson's message about integers, which quotes no data; its other messages repeat the type
             reason = str(error).replace("Integer exceeds", ": an integer exceeds")
             return f"field {number}, of type {type(value).__name__}{reason if reason.startswith(':') else ''}"
     return ""
@@ -366,7 +370,7 @@ def _has_nonfinite(value: Any) -> bool:
 
 
 def _require_readable(shard: RlShard, part: SourcePart, steps: Sequence[TransformStep], tally: _Tally) -> None:
-    """Raise BadRecordError if the current file has rows, but no record with a prompt."""
+    """Raise BadRecordError if the current file has bad rows, and no row of the whole file has a prompt."""
     if tally.has_read or not tally.first_bad:
         return
 
@@ -385,7 +389,7 @@ _DESCRIPTIONS = {
 
 
 def _refuse(shard: RlShard, part: SourcePart, tally: _Tally, record: BadRecord) -> None:
-    """Count and quarantine a bad row. Raises BadRecordError under the policy `fail`."""
+    """Count and quarantine a bad row. Raises BadRecordError instead if the policy is `fail`."""
     tally.first_bad = tally.first_bad or describe_place(record)
     if shard.bad_records == "fail":
         sentence = f"{record}: {_DESCRIPTIONS[record.reason]}" if record.reason in _DESCRIPTIONS else str(record)
@@ -407,5 +411,5 @@ def _check_budget(shard: RlShard, tally: _Tally) -> None:
         raise BadRecordError(
             f"{shard.artifact}: {bad_count} of {count_of(tally.rows, 'row')} would be dropped as bad, more than the "
             f"budget of {format_share(shard.budget)}. First error: {entry['file']}, row {entry['row']}: "
-            f"{entry['reason']}. {budget_advice(bad_count, tally.rows)}"
+            f"{entry['reason']}. {format_budget_advice(bad_count, tally.rows)}"
         )

@@ -1,6 +1,6 @@
-"""Transforms of RL records, composed in YAML. Each maps a record to a record, or to None to leave it out.
+"""Transforms of RL records, composed in YAML. A transform returns a new record, or None to leave the record out.
 
-The names are from Nemotron's `formats/transforms.py`::
+The names are those in Nemotron's `formats/transforms.py`::
 
     transforms:
       - resolve_hf_placeholders: {sources: {nano_v3_sft_profiled_dapo17k: hf://…@<commit>}}
@@ -9,9 +9,9 @@ The names are from Nemotron's `formats/transforms.py`::
       - rename: {conversation: messages}  # new name: old name; other fields are dropped
       - my_package.my_module:my_function  # called with the record, and with options if there are any
 
-A record without a field that a transform needs is left out and counted under the transform's name, unless the field is
-its prompt (`apply_transforms.py`). The source of a user function (its module's file) is part of every key, so editing
-it rebuilds the data.
+A record without a field that a transform needs is left out and counted under the transform's name. Records without a
+prompt are treated differently (`apply_transforms.py`). The source file of a user's function is part of every key, so an
+edit of the file rebuilds the data.
 
 Entry points: `compose_steps`, `build_fingerprint`.
 """
@@ -31,9 +31,9 @@ from dataprep_assets.pipelines.blend.rl.placeholders import (
     PlaceholderFiles,
     PlaceholderSource,
     fill_placeholder,
+    has_placeholder,
     identify_sources,
     is_malformed,
-    names_placeholder,
     parse_sources,
 )
 from dataprep_assets.stores.files import PLAIN, SourceDigests, sha256_file
@@ -44,7 +44,7 @@ DeclaredTransforms = Sequence[str | dict[str, Any]]
 
 
 def sft(*, input: str = "input", output: str = "output", system: str | None = None) -> Transform:
-    """Return `{input, output[, system]}` from these fields, with a system prompt only if the record has one."""
+    """Return a transform that keeps only `input`, `output` and, if present, `system`; the arguments name the fields."""
 
     def transform(record: Record) -> Record:
         fields = {"input": record[input], "output": record[output]}
@@ -54,17 +54,20 @@ def sft(*, input: str = "input", output: str = "output", system: str | None = No
 
 
 def openai_chat(*, messages: str = "messages") -> Transform:
-    """Keep only `messages`, taken from this field."""
+    """Return a transform that keeps only `messages`; the argument is the field that contains them."""
     return lambda record: {"messages": record[messages]}
 
 
 def sharegpt(*, conversations: str = "conversations") -> Transform:
-    """Keep only `conversations`, taken from this field."""
+    """Return a transform that keeps only `conversations`; the argument is the field that contains them."""
     return lambda record: {"conversations": record[conversations]}
 
 
 def nemotron_rl() -> Transform:
-    """Return `{messages[, tools]}` from `input` and `tools` of `responses_create_params`; empty tools are left out."""
+    """Return a transform that keeps only `messages` and non-empty `tools`, from `responses_create_params`.
+
+    `messages` is the `input` of these parameters.
+    """
 
     def transform(record: Record) -> Record | None:
         params = record["responses_create_params"]
@@ -77,17 +80,17 @@ def nemotron_rl() -> Transform:
 
 
 def passthrough() -> Transform:
-    """Return the record unchanged."""
+    """Return a transform that keeps records unchanged."""
     return lambda record: record
 
 
 def select(*fields: str) -> Transform:
-    """Keep only these fields."""
+    """Return a transform that keeps only these fields."""
     return lambda record: {name: record[name] for name in fields}
 
 
 def rename(**fields: str) -> Transform:
-    """Keep only these fields, under new names (`new=old`)."""
+    """Return a transform that keeps only these fields, under new names (`new=old`)."""
     return lambda record: {new: record[old] for new, old in fields.items()}
 
 
@@ -105,12 +108,15 @@ class DeclaredTransform:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a user function."""
+        """Whether the transform is a user's function."""
         return ":" in self.name
 
 
 def parse_transforms(transforms: DeclaredTransforms) -> list[DeclaredTransform]:
-    """Parse the declared steps. Raises ConfigError for unknown names, entries with several keys, or invalid options."""
+    """Return the declared transforms.
+
+    Raises ConfigError for an unknown name, an entry with several keys, or invalid options.
+    """
     steps = []
     for entry in transforms:
         if isinstance(entry, dict) and len(entry) != 1:
@@ -131,7 +137,7 @@ def parse_transforms(transforms: DeclaredTransforms) -> list[DeclaredTransform]:
 
 
 def list_declared_sources(transforms: DeclaredTransforms) -> dict[str, PlaceholderSource]:
-    """Return the placeholder sources of all steps that resolve any."""
+    """Return the placeholder sources of all `resolve_hf_placeholders` steps, by their name in records."""
     sources: dict[str, PlaceholderSource] = {}
     for step in parse_transforms(transforms):
         if step.name == RESOLVE:
@@ -145,11 +151,11 @@ def build_fingerprint(
     digests: SourceDigests = PLAIN,
     placeholder_files: Sequence[PlaceholderFiles] = (),
 ) -> list[Any]:
-    """Return the values that determine the transforms' output, for keys.
+    """Return the values that determine the transforms' output, for artifact keys.
 
-    They are names, options, the sources' content and the functions' source text. Placeholder sources in
-    `placeholder_files` are not listed again. Every step is built, so that an unusable declaration fails before any
-    data is read.
+    These are the names and options, the content of placeholder sources, and the digests of the files of users'
+    functions. Placeholder sources in `placeholder_files` are not listed again. Every step is built, so that an invalid
+    declaration fails before any data is read. Raises ConfigError for an invalid declaration.
     """
     contents: list[Any] = []
     for step in parse_transforms(transforms):
@@ -159,7 +165,7 @@ def build_fingerprint(
                 list_declared_sources([{RESOLVE: step.options}]), access, digests, placeholder_files
             )
         elif step.is_own:
-            # digest the whole module, because the function may call others in it
+            # digest the whole module, because the function may call other functions in it
             content = [step.options, sha256_file(_find_source(_import_transform(step.name)))]
         else:
             _build_transform(step)
@@ -173,12 +179,12 @@ class TransformStep:
 
     Attributes:
         name: The declared name.
-        transform: The function.
+        transform: The function that transforms a record.
         prompts: Paths at which an input record may have its prompt, as keys, outermost first; empty if unknown.
         gives: Paths at which an output record may have its prompt.
-        brings_prompt: Returns whether the step adds the prompt of a record.
-        malformed: Returns whether a record does not have the form that the step reads, which makes it a bad record.
-        find_unread: Yields the dotted names of the fields of a record that the step leaves out although no option lists
+        brings_prompt: Returns whether the step adds the record's prompt.
+        malformed: Returns whether the step cannot read a record because of its form, so that it is a bad record.
+        find_unread: Yields the dotted names of a record's fields that the step leaves out although no option lists
             them.
     """
 
@@ -192,23 +198,23 @@ class TransformStep:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a user function."""
+        """Whether the step is a user's function."""
         return ":" in self.name
 
 
 def compose_steps(
     transforms: DeclaredTransforms, placeholders: Sequence[PlaceholderFiles] = (), rules: RlRules = OURS
 ) -> list[TransformStep]:
-    """Build the declared steps, in order, with the files of their placeholder sources and these rules."""
+    """Return the declared steps, in order, ready to run with these placeholder files and rules."""
     sources = {source.name: source for source in placeholders}
     return [_build_step(step, sources, rules) for step in parse_transforms(transforms)]
 
 
 def _build_step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
     if step.name == RESOLVE:
-        return _resolve_step(sources, rules)
+        return _build_resolve_step(sources, rules)
     if not step.is_own:
-        prompts = _prompt_paths(step)
+        prompts = _find_prompt_paths(step)
         return TransformStep(
             name=step.name,
             transform=_build_transform(step),
@@ -217,17 +223,17 @@ def _build_step(step: DeclaredTransform, sources: Mapping[str, PlaceholderFiles]
             find_unread=_find_unread_function(step, prompts),
         )
     function = _import_transform(step.name)
-    # convert to strings, because YAML keys may be numbers or booleans, but Python keywords may not
+    # convert the names to strings, because YAML keys may be numbers or booleans, but names of arguments may not
     options = {str(key): value for key, value in (step.options or {}).items()}
     return TransformStep(name=step.name, transform=lambda record: function(record, **options))
 
 
-def _resolve_step(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
-    """Return the step that fills in placeholders, and converts other records as the rules require."""
+def _build_resolve_step(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> TransformStep:
+    """Return the step that fills in placeholders. The rules decide how it treats records without a placeholder."""
     messages = nemotron_rl()
 
     def is_placeholder(record: Record) -> bool:
-        return names_placeholder(record, rules)
+        return has_placeholder(record, rules)
 
     def transform(record: Record) -> Record | None:
         if rules.other_records == "messages" and not is_placeholder(record):
@@ -244,13 +250,13 @@ def _resolve_step(sources: Mapping[str, PlaceholderFiles], rules: RlRules) -> Tr
         brings_prompt=is_placeholder,
         malformed=lambda record: rules.malformed == "bad_record" and is_malformed(record, sources),
         find_unread=lambda record: (
-            _unread_params(record) if rules.other_records == "messages" and not is_placeholder(record) else ()
+            _find_unread_params(record) if rules.other_records == "messages" and not is_placeholder(record) else ()
         ),
     )
 
 
-def _unread_params(record: Record) -> Iterator[str]:
-    """Yield the fields that `nemotron_rl` does not read, also in `responses_create_params`."""
+def _find_unread_params(record: Record) -> Iterator[str]:
+    """Yield the names of the fields, also in `responses_create_params`, that `nemotron_rl` does not read."""
     params = record.get(_PARAMS[0])
     yield from (name for name in record if name != _PARAMS[0])
     if isinstance(params, dict):
@@ -260,9 +266,12 @@ def _unread_params(record: Record) -> Iterator[str]:
 def _find_unread_function(
     step: DeclaredTransform, prompts: tuple[tuple[str, ...], ...]
 ) -> Callable[[Record], Iterable[str]]:
-    """Return a step's `find_unread`, which yields nothing for `select` and `rename`, whose options list the fields."""
+    """Return the function `find_unread` of a step.
+
+    The function yields no names for `select` and `rename`, because their options list the fields to keep.
+    """
     if step.name == "nemotron_rl":
-        return _unread_params
+        return _find_unread_params
     if step.name not in _PROMPT_OPTIONS:
         return lambda _: ()
     options = step.options if isinstance(step.options, Mapping) else {}
@@ -283,7 +292,7 @@ _PROMPT_OPTIONS = {"sft": "input", "openai_chat": "messages", "sharegpt": "conve
 """Transform → the option that names the field of the prompt, which is also the field's default name."""
 
 
-def _prompt_paths(step: DeclaredTransform) -> tuple[tuple[str, ...], ...]:
+def _find_prompt_paths(step: DeclaredTransform) -> tuple[tuple[str, ...], ...]:
     if step.name == "nemotron_rl":
         return (_PARAMS,)
     if (option := _PROMPT_OPTIONS.get(step.name)) is None:
@@ -318,7 +327,7 @@ def _import_transform(name: str) -> Callable[..., Record | None]:
         raise ConfigError(
             f"transforms: {name}: cannot be imported: {error}. Add its folder to PYTHONPATH, or correct the name"
         ) from error
-    except Exception as error:  # a user module may raise anything, and the message must name the transform
+    except Exception as error:  # catch every error of a user's module, because the message must name the transform
         location = locate_in_project(error)
         error_name = type(error).__name__ + (f" ({location})" if location else "")
         raise ConfigError(f"transforms: {name}: the import raised {error_name}. Correct the module") from None

@@ -1,7 +1,7 @@
-"""Views of RL records (`<dataset>/<view>`): the files that each RL trainer expects, with the run's records.
+"""Views of RL records (`<dataset>/<view>`): the run's records in the file formats of RL trainers.
 
-The files of a finished run (`runs/<run hash>/splits/<split>.jsonl`) have the records of each split, repeated according
-to the weights. A view has the same records in the same order.
+The files of a finished run (`runs/<run hash>/splits/<split>.jsonl`) have the records of each split, repeated in
+proportion to the weights. A view has the same records in the same order.
 
 Entry points: `RecordView`, `RecordSplit`, `Record`, `RecordViewFacts`.
 """
@@ -21,9 +21,9 @@ from dataprep_assets.formats.sft_rows import split_name
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore, FileRef
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, data_file, suffixes
+from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, find_data_file, list_suffixes
 from dataprep_assets.pipelines.blend.output.realized_shares import repeat_shards
-from dataprep_assets.pipelines.blend.output.trainer_entry import manifest_key, split_file
+from dataprep_assets.pipelines.blend.output.trainer_entry import format_split_path, get_manifest_key
 from dataprep_assets.pipelines.blend.rl.record_parts import RecordFields, RecordParts
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL, read_lines
 from dataprep_assets.pipelines.blend.rl.shard import RlJsonlFacts
@@ -42,11 +42,11 @@ from dataprep_assets.pipelines.blend.view import (
 )
 
 _SHARD_BYTES = 1 << 28
-"""Consecutive shards are in one file of a view as long as their records have at most this size together."""
+"""Maximum total size in bytes of the shards that are written to one file of a view, unless it is a single shard."""
 
 
 class RecordViewFacts(BlendViewFacts):
-    """Facts of a view, each by split: records, records with an expected answer, records with tools, and files."""
+    """Facts of a view, by split: numbers of records with an expected answer and with tools, and names of files."""
 
     answers: dict[str, int]
     tools: dict[str, int]
@@ -54,7 +54,7 @@ class RecordViewFacts(BlendViewFacts):
 
 
 class Record(NamedTuple):
-    """A record of a split: its number in the split, its dataset, its line, its parts, and its location for messages."""
+    """A record of a split: its number, dataset, line and parts, and its location for messages."""
 
     number: int
     dataset: str
@@ -63,13 +63,13 @@ class Record(NamedTuple):
     location: str
 
     def refuse(self, error: Exception) -> BadRecordError:
-        """Return the error with the location of the record."""
+        """Return an error with the message of `error`, and with the record's location."""
         return BadRecordError(f"{self.location}: {error}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSplit(RunSplit[RlJsonlFacts]):
-    """A split of a finished run, as a view uses it: its shards in the order of the run's file, repeated."""
+    """A split of a finished run, with its shards in the order of the run's file, including repetitions."""
 
     shards_name: ClassVar[str] = RL_JSONL
     shard_facts: ClassVar[type[RlJsonlFacts]] = RlJsonlFacts
@@ -82,15 +82,15 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
     def from_run(
         cls, blend: BlendDeclaration, run: Artifact, _: Receipt, split: str, shards: Sequence[FinishedShard]
     ) -> Self:
-        (suffix,) = suffixes(blend)
+        (suffix,) = list_suffixes(blend)
         repeated_shards = repeat_shards(shards)
-        files = [FileRef(shard.artifact, data_file(blend, shard.receipt, suffix)) for shard in repeated_shards]
+        files = [FileRef(shard.artifact, find_data_file(blend, shard.receipt, suffix)) for shard in repeated_shards]
         return cls(
             split=split,
             run=run,
-            run_file=split_file(manifest_key(split), suffix),
+            run_file=format_split_path(get_manifest_key(split), suffix),
             fields=RecordFields.from_options(blend.rl_options),
-            shards=cls.used_shards(repeated_shards, files),
+            shards=cls.build_used_shards(repeated_shards, files),
         )
 
     @property
@@ -109,7 +109,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
 
     @cached_property
     def groups(self) -> list[range]:
-        """The shards of each file: consecutive ones, as long as they are small."""
+        """For each file of a view, the range of consecutive shards that it contains; small shards share a file."""
         groups: list[range] = []
         total = 0
         for index, shard in enumerate(self.shards):
@@ -124,19 +124,22 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
 
     @cached_property
     def _starts(self) -> list[int]:
-        """First record of each shard in the split, followed by the number of records."""
+        """The number in the split of each shard's first record, followed by the total number of records."""
         return list(accumulate((shard.facts.records for shard in self.shards), initial=0))
 
-    def records(self, store: ArtifactStore, group: int | None = None) -> Iterator[Record]:
-        """Yield the records of a file, or of all files, from the shards; raise BadRecordError for an unfit one."""
+    def read_records(self, store: ArtifactStore, group: int | None = None) -> Iterator[Record]:
+        """Yield the records of the shards in a file (`group`), or of all shards.
+
+        Raises BadRecordError for a record without a unique prompt.
+        """
         for index in range(len(self.shards)) if group is None else self.groups[group]:
             shard = self.shards[index]
             for number, line in enumerate(read_lines(shard.path(store))):
                 location = f"{shard.artifact}: line {number + 1}"
                 yield self._build_record(self._starts[index] + number, shard.dataset, line, location)
 
-    def run_records(self, store: ArtifactStore) -> Iterator[Record]:
-        """Yield the records of the run's file of the split, which is not read otherwise."""
+    def read_run_records(self, store: ArtifactStore) -> Iterator[Record]:
+        """Yield the records in the run's file of the split, to compare them with records from the shards."""
         path = store.local(self.run, [self.run_file]) / self.run_file
         shard = 0
         for number, line in enumerate(read_lines(path)):
@@ -153,12 +156,12 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordView(BlendView[RecordSplit]):
-    """A trainer's format of RL records; the artifact has the view's name.
+    """A trainer's format for RL records; the artifact has the view's name.
 
     Attributes:
         write: Writes all splits into a view under construction. It may resume from finished files in the folder.
         read: Yields the rows of a split in order, given the view's directory and the split.
-        difference: Returns what differs between a row and the record that it must be equal to; None if nothing does.
+        difference: Returns the name of the part in which a row differs from its record; None if they are equal.
         defects: Yields a sentence for each part of the finished layout that a trainer would not accept, given the
             view's directory, its receipt, the splits and the store.
         files: Returns the names of a split's files.
@@ -190,7 +193,7 @@ class RecordView(BlendView[RecordSplit]):
     def measure(self, splits: Sequence[RecordSplit], store: ArtifactStore) -> RecordViewFacts:
         answers, tools = dict.fromkeys((s.split for s in splits), 0), dict.fromkeys((s.split for s in splits), 0)
         for split in splits:
-            for record in split.run_records(store):
+            for record in split.read_run_records(store):
                 answers[split.split] += record.parts.answer is not None
                 tools[split.split] += record.parts.tools is not None
         return RecordViewFacts(
@@ -206,7 +209,7 @@ class RecordView(BlendView[RecordSplit]):
 
     def differences(self, opened: OpenedView[RecordSplit], split: RecordSplit) -> Iterator[str]:
         rows = self.read(opened.directory, split)
-        return compare_rows(split.split, "record", rows, split.run_records(opened.store), self.difference)
+        return compare_rows(split.split, "record", rows, split.read_run_records(opened.store), self.difference)
 
     def describe(self, facts: RecordViewFacts) -> tuple[str, Mapping[str, int]]:
         records, answers = sum(facts.rows.values()), sum(facts.answers.values())

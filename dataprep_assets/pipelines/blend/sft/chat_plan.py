@@ -1,6 +1,6 @@
 """The source files of a shard, and the plan that turns their conversations into token sequences with a loss mask.
 
-`tokenization/chat` builds the mask: `rendering.py` decides which text is trained, `mask.py` which tokens.
+`tokenization/chat` builds the mask: `rendering.py` decides which text is trained, and `mask.py` decides which tokens.
 Entry points: `chat_plan`, `load_conversation_renderer`.
 """
 
@@ -36,23 +36,23 @@ from dataprep_assets.tokenization.chat.template import (
     Renderer,
     TemplateRenderError,
     compile_template,
-    template_variables,
+    get_template_variables,
 )
 from dataprep_assets.tokenization.engines import ReferenceEngine
 
 VERSION = 9
-"""Version in every key downstream. Increase it when a change in `spool.py` or `tokenization/chat` can change a byte."""
+"""Version in the key of each shard. Increase it if a change in `spool.py` or `tokenization/chat` may change bytes."""
 TAGS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"})
-"""Literals that stay tokens in answers and instructions, because they do not end a turn (`rendering.py`)."""
+"""Texts that stay special tokens in answers and instructions, because they do not end a turn (`rendering.py`)."""
 
 _FOR_CAPABILITIES = replace(OURS, roles="any")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSource(SourcePart):
-    """A source file of a shard, or a range of its rows.
+    """A source file of a shard, or a range of the file's rows.
 
-    `size` is in bytes and used only for progress. `ordinal` is the number of the source in the shard.
+    `size` is the size in bytes, and is used only to show progress. `ordinal` is the number of the source in the shard.
     """
 
     size: int
@@ -60,12 +60,12 @@ class ChatSource(SourcePart):
 
     @classmethod
     def from_part(cls, part: SourcePart, size: int) -> Self:
-        """Return a planned part of a shard, with its `size`."""
+        """Return the source for a planned part of a shard; `size` is the part's size in bytes."""
         values = {part_field.name: getattr(part, part_field.name) for part_field in fields(SourcePart)}
         return cls(**values | {"rows": part.rows or RowRange(), "size": size})
 
     def key_parts(self) -> list[Any]:
-        """Return the parts of the source that enter a key."""
+        """Return the values of the source that are part of a shard's key."""
         return [
             self.label,
             self.sha256,
@@ -79,20 +79,20 @@ class ChatSource(SourcePart):
 
 @dataclass(frozen=True, kw_only=True)
 class ChatPlan:
-    """The settings that decide the sequences of a source file and how they are checked. Picklable.
+    """The settings that determine the sequences of a source file and how they are checked. Instances are picklable.
 
-    `chat_plan` builds it and explains the settings. The remaining fields follow from them:
+    `chat_plan` builds a plan and explains its settings. The remaining fields are derived from the settings:
 
     Attributes:
         stops: The tokens that end an answer.
         form: The form in which the template reads a message.
         turn_end: The trained ids after a stop token.
-        openings: The texts that the template may write between the beginning of a trained answer and its own text.
-        structure: The tokens that the template writes although they are not flagged special.
+        openings: Texts that the template may write at the beginning of a trained answer, before the message's text.
+        structure: Tokens that the template writes although they do not have the special flag.
         capabilities: The template's features.
-        differences: Sentences on answers that `{% generation %}` and the generation prompt begin differently.
-        retractions: The ids of rows, and the rows to leave out. Only the listed ids that a shard has read enter its
-            key, so they are not in `key_parts`.
+        differences: Sentences about answers that begin differently with `{% generation %}` and the generation prompt.
+        retractions: The kind of row ids, and the retraction list. The list is not in `key_parts`, because a shard's key
+            covers only the listed ids that the shard has read.
     """
 
     tokenizer: Path
@@ -123,13 +123,13 @@ class ChatPlan:
 
     @property
     def stop(self) -> SpecialToken:
-        """The token that ends a plain answer."""
+        """The token that ends an answer without tool calls."""
         return self.stops.plain_stop
 
     def key_parts(self) -> dict[str, Any]:
-        """Return the parts of the plan that enter a key, without paths and the template's name."""
+        """Return the values of the plan that are part of a shard's key, without paths and the template's name."""
         return {
-            # omit derived fields and settings that change no byte, such as `sample_rate` and `level`
+            # omit derived fields, and settings such as `sample_rate` and `level` that do not change the shard
             "spool": VERSION,
             "tokenizer": self.tokenizer_digest,
             **select_key_parts(self.certificate),
@@ -169,36 +169,37 @@ def chat_plan(
     names_keys: bool = True,
     retractions: RowRetractions | None = None,
 ) -> ChatPlan:
-    """Build a plan, and test its template and tokenizer together on invented conversations.
+    """Build a plan, and test its template together with its tokenizer on invented conversations.
 
     Args:
         bundle: The tokenizer.
-        certificate: The engine's certificate, for special tokens as `text`.
+        certificate: The engine's certificate, for special tokens that are encoded as `text`.
         template: The chat template.
-        pack_size: Maximum tokens per sequence.
-        fields: Names of the row's fields with messages and tools.
-        template_date: The date that `strftime_now` returns; None rejects a template that uses it.
+        pack_size: Maximum number of tokens per sequence.
+        fields: Names of the fields of a row that contain messages and tools.
+        template_date: The date that `strftime_now` returns. With None, a template that calls it is refused.
         template_kwargs: Additional variables of the template.
-        choices: The choices on which tools for chat data differ.
-        stop: The token that ends an answer; `auto` finds it from the template.
-        turns: When each user turn becomes its own sequence. `auto` means `always` for a template that writes an answer
-            differently once a later one follows, such as Qwen3's; otherwise `reasoning`.
+        choices: The choices for chat data on which tools differ.
+        stop: The token that ends an answer. With `auto`, it is found in the template's output.
+        turns: When each user turn becomes a separate sequence. `auto` means `always` for a template that renders an
+            answer differently if a later answer follows, such as Qwen3's, and otherwise `reasoning`.
         bad_rows: Whether a bad row fails the shard, or is dropped and counted.
-        max_doc_tokens: Longer sequences are truncated to this many tokens before `pack_size` applies.
+        max_doc_tokens: Maximum number of tokens to which a sequence is truncated before `pack_size` applies.
         too_long: Whether sequences longer than `pack_size` are truncated or dropped.
         sample_rate: Share of texts that the reference engine encodes again.
         level: How many sequences the checks rebuild.
         max_loss: Share of unknown tokens, and of characters without a token, above which a check warns.
-        names_keys: Whether facts may name the rows' unread keys, whose names may be sensitive.
-        retractions: The ids of rows, and the rows to leave out; by default, whole rows, and none.
+        names_keys: Whether facts may contain the names of the rows' unread keys, which may be sensitive.
+        retractions: The kind of row ids, and the retraction list. Default: ids of whole rows, and an empty list.
 
-    Raises ConfigError for a template that does not compile or whose answers end without a special token or can be read
-    in two ways, and for sizes below 2; raises TokenizerError for a tokenizer that cannot be split at special tokens.
+    Raises ConfigError for sizes below 2, and for a template that does not compile, whose answers end without a special
+    token, or whose answers can be read in two ways. Raises TokenizerError for a tokenizer that cannot be split at
+    special tokens.
     """
     for name, value in (("pack_size", pack_size), ("max_doc_tokens", max_doc_tokens)):
         if value is not None and value < 2:
             raise ConfigError(f"{name} must be at least 2, not {value}, so that a sequence has trained tokens")
-    renderer = compile_template(template, template_variables(bundle), template_date, template_kwargs)
+    renderer = compile_template(template, get_template_variables(bundle), template_date, template_kwargs)
     structure = _find_structure_tokens(bundle, template, renderer)
     form = find_form(renderer) if choices.content != "as_given" else MessageForm()
     plan = ChatPlan(
@@ -225,10 +226,10 @@ def chat_plan(
         structure=structure,
     )
     trial = _render_trial(plan, bundle)
-    # Qwen3's template, for one, writes an answer differently once a later one follows
+    # several sequences mean that the template, such as Qwen3's, renders an answer differently if a later one follows
     if turns == "auto" and isinstance(trial, RenderedConversation) and len(trial.sequences) > 1:
         plan = replace(plan, turns="always")
-    # compare readings before the trial is refused, because an answer with two readings is the more exact error
+    # compare readings before refusing the trial, because an answer with two readings is the more specific error
     readings = compare_readings(
         load_conversation_renderer(plan, bundle),
         load_conversation_renderer(plan, bundle, is_marked=False),
@@ -237,10 +238,10 @@ def chat_plan(
     )
     plan = replace(
         plan,
-        turn_end=_turn_end(plan, bundle),
+        turn_end=_find_turn_end(plan, bundle),
         openings=readings.openings,
         differences=readings.differences,
-        # use our choices, because a renderer with Nemotron's does not look for lost texts
+        # use the default choices, because a renderer with Nemotron's choices does not look for lost texts
         capabilities=find_capabilities(load_conversation_renderer(replace(plan, choices=_FOR_CAPABILITIES), bundle)),
     )
     if isinstance(trial, Refusal):
@@ -250,21 +251,21 @@ def chat_plan(
             "template that writes every text, and every answer after its generation prompt"
         )
     check_cutting(bundle, trial, plan.structure)
-    # now refuse a tokenizer that cannot read these tokens as text, instead of at the first row with one
-    replace(bundle, structure=tuple(token.content for token in plan.structure)).engine_json("text")
+    # refuse a tokenizer that cannot encode these tokens as text now, not only at the first row that contains one
+    replace(bundle, structure=tuple(token.content for token in plan.structure)).build_engine_json("text")
     return plan
 
 
 def _find_structure_tokens(
     bundle: TokenizerBundle, template: ChatTemplate, renderer: Renderer
 ) -> tuple[SpecialToken, ...]:
-    """Return the added tokens without the special flag that a template's text or renderings contain.
+    """Return the added tokens without the special flag that occur in a template's text or renderings.
 
-    White space and words are left out, because a model also reads them as these tokens in messages.
+    White space and words are excluded, because in messages a model also reads them as these tokens.
     """
     texts = [*template.texts, *_render_roles(renderer)]
     tokens = [
-        bundle.token(content, key="chat_template")
+        bundle.find_token(content, key="chat_template")
         for content in bundle.definition.added
         if len(content) > 1
         and any(not character.isalnum() and not character.isspace() for character in content)
@@ -274,7 +275,7 @@ def _find_structure_tokens(
 
 
 def _render_roles(renderer: Renderer) -> Iterator[str]:
-    """Render a conversation with each role, because a template may build a token from a role's name."""
+    """Yield the renderings of conversations with each role, because a template may form a token from a role's name."""
     question, answer = {"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}
     for role in ("user", "system", "developer", "tool"):
         message = {"role": role, "content": "a text"}
@@ -284,37 +285,36 @@ def _render_roles(renderer: Renderer) -> Iterator[str]:
 
 
 def _render_trial(plan: ChatPlan, bundle: TokenizerBundle) -> RenderedConversation | Refusal:
-    """Render two questions and two answers."""
-    # white space at the beginning and end of turns, because `check_cutting` looks for special tokens that would absorb
-    # it
+    """Render an invented conversation with two questions and two answers; return a Refusal if this is impossible."""
+    # turns begin and end with white space, because `check_cutting` looks for special tokens that would absorb it
     messages = (("user", "Is it so?"), ("assistant", " Yes,\n it is. "), ("user", "\tWhy?"), ("assistant", "So."))
     conversation = Conversation([{"role": role, "content": text} for role, text in messages])
     return load_conversation_renderer(plan, bundle).render(conversation)
 
 
 def find_unprompted_header(plan: ChatPlan, bundle: TokenizerBundle) -> str:
-    """Return the text that is trained before each answer because the template writes no generation prompt.
+    """Return the text before each answer that is trained because the template writes no generation prompt.
 
-    Empty for a template with a generation prompt.
+    The text is empty for a template with a generation prompt.
     """
-    renderer = compile_template(plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs)
+    renderer = compile_template(plan.template, get_template_variables(bundle), plan.template_date, plan.template_kwargs)
     question = [{"role": "user", "content": "a question"}]
     try:
         prompted, unprompted = (
             renderer.render(question, None, prompt=prompt, thinking=False) for prompt in (True, False)
         )
-    except TemplateRenderError:  # the template refuses a question without an answer, or an answer without a prompt
+    except TemplateRenderError:  # some templates refuse a conversation that ends with a question
         return ""
     return max(plan.openings, key=len, default="") if prompted == unprompted else ""
 
 
-def _turn_end(plan: ChatPlan, bundle: TokenizerBundle) -> tuple[int, ...]:
+def _find_turn_end(plan: ChatPlan, bundle: TokenizerBundle) -> tuple[int, ...]:
     """Return the ids of the trained text that the template writes after an answer's stop token."""
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]
     rendered = load_conversation_renderer(plan, bundle).render(Conversation(messages))
     if isinstance(rendered, Refusal):
         return ()
-    # match special tokens in the text after the last stop token, because this text comes from the template
+    # match special tokens in the text after the last stop token, because the template has written this text
     text = next((c.text for c in reversed(rendered.sequences[-1]) if c.trained), "").rpartition(plan.stop.content)[2]
     return tuple(ReferenceEngine(bundle, "match").encode([text])[0].tolist()) if text else ()
 
@@ -322,13 +322,15 @@ def _turn_end(plan: ChatPlan, bundle: TokenizerBundle) -> tuple[int, ...]:
 def load_conversation_renderer(plan: ChatPlan, bundle: TokenizerBundle, is_marked: bool = True) -> ConversationRenderer:
     """Return the renderer of a `plan` for the tokenizer `bundle`.
 
-    Without `is_marked`, the renderer uses the generation prompt even if the template marks its answers.
+    Unless `is_marked`, the renderer finds answers by the generation prompt even if the template marks them.
     """
-    # no marks for Nemotron, which ignores them
+    # do not use marks with Nemotron's choices, because Nemotron ignores them
     is_marked = is_marked and plan.template.marks_answers and plan.choices.inline_reasoning == "train"
     marks = GENERATION_MARKS if is_marked else ("", "")
     return ConversationRenderer(
-        compile_template(plan.template, template_variables(bundle), plan.template_date, plan.template_kwargs, marks),
+        compile_template(
+            plan.template, get_template_variables(bundle), plan.template_date, plan.template_kwargs, marks
+        ),
         (*bundle.special_tokens, *plan.structure),
         stops=plan.stops,
         turns=plan.turns,

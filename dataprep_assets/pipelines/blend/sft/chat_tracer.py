@@ -1,4 +1,4 @@
-"""Tracing of packed conversations, from a packed row or a view's row to the source row and message, and back.
+"""Tracing of packed conversations: from a packed row or a view's row to its source row and message, and back.
 
 Entry point: `ChatTracer`.
 """
@@ -28,7 +28,10 @@ from dataprep_assets.tokenization.chat.message_spans import TEMPLATE
 
 
 class _PackedShard(TracedShard):
-    """A shard of packed conversations. Its rows are sequences, and questions give packed rows."""
+    """A finished shard of packed conversations, opened for tracing.
+
+    For the tracer, a row is a sequence, but queries name packed rows.
+    """
 
     def __init__(self, handle: ArtifactHandle, unit: str) -> None:
         facts = PackedSftFacts.from_receipt(handle.receipt)
@@ -45,21 +48,21 @@ class _PackedShard(TracedShard):
 
     @cached_property
     def conversations(self) -> Origins:
-        """The ordinal of the source and the row of each conversation, in the order of a view of messages."""
+        """The ordinal of the source and the source row of each conversation, in the order of a view of messages."""
         return list_used_rows(self.origins)
 
     def find_conversation(self, sequence: int) -> int:
-        """Return the number of the conversation that a sequence is from."""
+        """Return the number of the conversation to which a sequence belongs."""
         is_same = (self.conversations == self.origins[sequence, :2]).all(axis=1)
         return int(np.argmax(is_same))
 
     def find_sequence(self, conversation: int) -> int:
-        """Return the first sequence of a conversation."""
+        """Return the number of a conversation's first sequence."""
         is_same = (self.origins[:, :2] == self.conversations[conversation]).all(axis=1)
         return int(np.argmax(is_same))
 
     def locate(self, sequence: TracedSegment) -> TokenRange:
-        """Return the location of a sequence."""
+        """Return the location of a sequence in the shard's file."""
         return TokenRange(
             artifact=str(self.handle.artifact),
             file=PACKED,
@@ -70,7 +73,7 @@ class _PackedShard(TracedShard):
 
 
 class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
-    """Tracer of packed conversations. It traces all sequences of a conversation together, by its first sequence."""
+    """Tracer of packed conversations, which traces all sequences of a conversation together, by its first sequence."""
 
     view_kind = ConversationView
     field = "packed_row"
@@ -82,17 +85,17 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
     def _open(self, handle: ArtifactHandle, unit: str) -> _PackedShard:
         return _PackedShard(handle, unit)
 
-    def _rows_of_shard(self, shard: _PackedShard, number: int) -> Sequence[int]:
-        # remove duplicates, because several turns of a conversation may be in one row
-        sources = dict.fromkeys(shard.source(sequence) for sequence in shard.rows.segments(number))
+    def _select_shard_rows(self, shard: _PackedShard, number: int) -> Sequence[int]:
+        # remove duplicates, because a packed row may have several sequences of one conversation
+        sources = dict.fromkeys(shard.find_source(sequence) for sequence in shard.rows.segments(number))
         return [shard.find_rows(*source)[0] for source in sources]
 
-    def _rows_of_view(self, view: ConversationView, shard: _PackedShard, number: int) -> Sequence[int]:
+    def _select_view_rows(self, view: ConversationView, shard: _PackedShard, number: int) -> Sequence[int]:
         if view.row == "packed_row":
-            return self._rows_of_shard(shard, number)
+            return self._select_shard_rows(shard, number)
         return [shard.find_sequence(number) if view.row == "conversation" else number]
 
-    def _rows_of_source(self, shard: _PackedShard, file: str, row: int) -> Sequence[int]:
+    def _select_source_rows(self, shard: _PackedShard, file: str, row: int) -> Sequence[int]:
         return shard.find_rows(file, row)[:1]
 
     def find(self, question: TraceQuery, *, decode: bool = True) -> list[Trace]:
@@ -108,10 +111,9 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         return MessageTokens(self._blend, self._store)
 
     def _locate_messages(self, shard: _PackedShard, sequences: Sequence[int]) -> LocatedMessages:
-        """Return the messages of a conversation, given all its sequences."""
+        """Return the messages of a conversation and the message of each token, given all its sequences."""
         key = (shard.partition, sequences[0])
-        # cache the last conversation, because the tokens next to a query's token are usually in
-        # the same conversation
+        # cache the last conversation, because consecutive queries are usually about tokens of the same conversation
         if self._located is None or self._located[0] != key:
             ordinal, row = shard.origins[sequences[0], :2].tolist()
             ids_by_number = {
@@ -121,9 +123,9 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         return self._located[1]
 
     def _trace_token(self, query: TraceQuery, token: int, *, is_shown: bool) -> Trace:
-        """Return the trace of a token of a packed row, or of a row of a view of tokens."""
+        """Return the trace of a token in a packed row, or in a row of a view of tokens."""
         shard, sequence, position = self._find_token(query, token)
-        sequences = shard.find_rows(*shard.source(sequence))
+        sequences = shard.find_rows(*shard.find_source(sequence))
         located_messages = self._locate_messages(shard, sequences)
         index = int(located_messages.owners[int(shard.origins[sequence, 2])][position])
         message = (
@@ -134,10 +136,10 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         return replace(self._trace_row(shard, sequences[0], is_shown=is_shown), message=message)
 
     def _find_token(self, query: TraceQuery, token: int) -> tuple[_PackedShard, int, int]:
-        """Return the shard, the sequence, and the position in it of a token of a row."""
+        """Return the shard, the number of the sequence, and the position in the sequence of a row's token."""
         is_file, is_packed = query.view is None, True
         if query.view is not None and query.sample is not None:
-            view, partition, number = self._view_row(query.view, query.split, query.sample)
+            view, partition, number = self._find_view_row(query.view, query.split, query.sample)
             shard, row = self._shards[partition], view.row
             if row == "conversation":
                 raise ConfigError(
@@ -147,7 +149,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
             sequences = shard.rows.segments(number) if is_packed else range(number, number + 1)
         else:
             assert query.packed_row is not None, "checked by the query"
-            self._find_rows(query)  # checks the row number as well
+            self._find_rows(query)  # raises an error for a row number that is out of range
             shard = self._open_shard(query.shard)
             sequences = shard.rows.segments(query.packed_row)
         end = 0
@@ -160,10 +162,10 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         raise NotFoundError(f"trace: token {token} is out of range or padding: the row's last token is {end - 1}")
 
     def _trace_messages(self, rows: Sequence[tuple[_PackedShard, int]], index: int, *, is_shown: bool) -> list[Trace]:
-        """Return the traces of the conversations that have tokens of a message, with only these tokens as places."""
+        """Return a trace of a message for each conversation in which it has tokens, located by only these tokens."""
         traces, message_count = list[Trace](), 0
         for shard, number in rows:
-            sequences = shard.find_rows(*shard.source(number))
+            sequences = shard.find_rows(*shard.find_source(number))
             located_messages = self._locate_messages(shard, sequences)
             message_count = max(message_count, len(located_messages.messages))
             if 0 <= index < len(located_messages.messages):
@@ -185,7 +187,7 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         *,
         is_shown: bool,
     ) -> Trace:
-        """Return the trace of a message, with only its own tokens as places."""
+        """Return the trace of a message, located by only the message's tokens."""
         ranges, texts = list[TokenRange](), list[str]()
         for sequence in sequences:
             segment = shard.rows.segment(sequence)
@@ -205,13 +207,13 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         return replace(
             self._trace_row(shard, sequences[0], is_shown=False),
             places=tuple(ranges),
-            # remove duplicates, because each sequence repeats earlier messages
+            # remove duplicates, because each sequence of a conversation repeats the earlier messages
             text="\n".join(dict.fromkeys(texts)) if is_shown else None,
             message=TracedMessage(index=index, role=located_messages.messages[index]["role"]),
         )
 
     def _trace_row(self, shard: _PackedShard, number: int, *, is_shown: bool) -> Trace:
-        file, row = shard.source(number)
+        file, row = shard.find_source(number)
         sequences = shard.find_rows(file, row)
         segments = [shard.rows.segment(sequence) for sequence in sequences]
         decode: Any = load_declared_tokenizer(self._blend.required_tokenizer).decode if is_shown else None
@@ -234,27 +236,27 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
         )
 
     def _find_places(self, shard: _PackedShard, segment: TracedSegment, sequence: int) -> Iterator[TokenRange]:
-        """Yield the location of a sequence in its shard and in each view of tokens."""
+        """Yield the locations of a sequence in its shard and in each view of tokens."""
         yield shard.locate(segment)
         for view in self._views:
             if view.view.row == "conversation":
                 continue
-            is_packed, flat = view.view.row == "packed_row", _flat_tokens(view)
+            is_packed, flat_layout = view.view.row == "packed_row", _find_flat_layout(view)
             start = segment.unpadded_start if is_packed else 0
-            if flat is not None:
-                start = int(shard.rows.lengths[:sequence].sum()) + sequence * flat.added
+            if flat_layout is not None:
+                start = int(shard.rows.lengths[:sequence].sum()) + sequence * flat_layout.added
             for place in view.find(shard.partition, segment.row if is_packed else sequence):
                 yield TokenRange(
                     artifact=str(view.artifact),
                     file=place.file,
                     start=start,
                     stop=start + len(segment.ids),
-                    itemsize=flat.itemsize if flat is not None else None,
+                    itemsize=flat_layout.itemsize if flat_layout is not None else None,
                     at={"sample": place.sample},
                 )
 
     def _find_messages(self, shard: _PackedShard, sequence: int) -> Iterator[TokenRange]:
-        """Yield the location of the conversation of a sequence in each view of messages."""
+        """Yield the locations of a sequence's conversation in each view of messages."""
         for view in self._views:
             if view.view.row == "conversation":
                 for place in view.find(shard.partition, shard.find_conversation(sequence)):
@@ -263,11 +265,11 @@ class ChatTracer(ShardTracer[_PackedShard, ConversationView]):
                     )
 
 
-def _flat_tokens(view: ViewRows[ConversationView]) -> FlatTokens | None:
+def _find_flat_layout(view: ViewRows[ConversationView]) -> FlatTokens | None:
     return None if view.view.flat is None else view.view.flat(ConversationViewFacts.from_receipt(view.receipt))
 
 
 def _find_runs(is_member: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each run of true values."""
+    """Yield the start and the end (exclusive) of each run of true values."""
     edges = np.flatnonzero(np.diff(is_member.astype(np.int8), prepend=np.int8(0), append=np.int8(0)))
     yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Loads a declared chat template: the tokenizer's, a shipped one, a file, a file on the Hub, or Jinja text."""
+"""Loading of the declared chat template: the tokenizer's, an included one, a file, a file on the Hub, or Jinja text."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -20,13 +20,13 @@ _KEY = "chat_template"
 
 
 def load_declared_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> ChatTemplate:
-    """Return the template that `options` name, or the template of `tokenizer`.
+    """Return the template that `options` declare, which may be a template of `tokenizer`.
 
-    Raises ConfigError if there is none or it cannot be read, TokenizerError if the Hub does not provide it.
+    Raises ConfigError if the template does not exist or cannot be read, and TokenizerError if it cannot be downloaded.
     """
     choice = options.chat_template
     if isinstance(choice, HubTemplate):
-        return _from_hub(choice.repo, choice.revision, choice.file)
+        return _load_hub_template(choice.repo, choice.revision, choice.file)
     if isinstance(choice, str) and choice != OF_TOKENIZER:
         return ChatTemplate.load(choice)
     bundle = load_declared_tokenizer(tokenizer)
@@ -38,7 +38,7 @@ def load_declared_template(options: SftOptions, tokenizer: TokenizerDeclaration)
 
 
 def _list_files(choice: str | NamedTemplate) -> Iterator[str]:
-    """Yield the files of a repository that may contain its tokenizer's templates."""
+    """Yield the paths of the repository's files that may contain the chosen template of its tokenizer."""
     yield FILE
     name = choice.name if isinstance(choice, NamedTemplate) else TOOL_USE
     if name != DEFAULT:
@@ -46,7 +46,7 @@ def _list_files(choice: str | NamedTemplate) -> Iterator[str]:
 
 
 def has_local_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> bool:
-    """Return whether the template of `options` and `tokenizer` is available without a network."""
+    """Return whether the template of `options` and `tokenizer` is available without a download."""
     choice, repo, revision = options.chat_template, tokenizer.repo, tokenizer.revision
     if isinstance(choice, HubTemplate):
         return is_cached(choice.repo, choice.revision, choice.file)
@@ -56,7 +56,7 @@ def has_local_template(options: SftOptions, tokenizer: TokenizerDeclaration) -> 
 
 
 @lru_cache(maxsize=8)
-def _from_hub(repo: str, revision: str, file: str) -> ChatTemplate:
+def _load_hub_template(repo: str, revision: str, file: str) -> ChatTemplate:
     path = fetch_hub_file(repo, revision, file, key=_KEY)
     if path is None:
         raise ConfigError(f"chat_template: {repo}@{revision} has no file {file}. Set `file` to an existing file")

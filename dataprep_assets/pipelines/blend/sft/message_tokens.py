@@ -1,4 +1,4 @@
-"""The message of each token of packed conversations, found by rendering their source rows again.
+"""Assignment of the tokens of packed conversations to messages, by rendering their source rows a second time.
 
 Entry point: `MessageTokens`.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dataprep_assets.errors import IntegrityError, NotFoundError, count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_fetches, shard_parts
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches, load_shard_parts
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_chat_plan
@@ -25,9 +25,9 @@ from dataprep_assets.tokenization.chat.messages import Conversation, Refusal, re
 
 
 class LocatedMessages(NamedTuple):
-    """The messages of a conversation, and by number of a sequence the index of each token's message.
+    """The messages of a conversation, and the index of each token's message.
 
-    The index is `TEMPLATE` for a token of the template.
+    `owners` maps the number of a sequence to the indexes. The index of a token that the template writes is `TEMPLATE`.
     """
 
     messages: list[dict[str, Any]]
@@ -48,10 +48,10 @@ class MessageTokens:
     def locate(
         self, partition: str, ordinal: int, row: int, ids_by_number: Mapping[int, NDArray[np.int32]]
     ) -> LocatedMessages:
-        """Return the messages of a row of a shard's source, and the message of each token of its sequences.
+        """Return the messages of a shard's source row, and the message of each token of its sequences.
 
-        `ids_by_number` has the ids of the sequences in the shard, by their number in the conversation. Raises
-        IntegrityError if the source row has other ids now, NotFoundError if the text of a message cannot be located.
+        `ids_by_number` has the ids of the shard's sequences, by their number in the conversation. Raises IntegrityError
+        if the source row now has different ids, and NotFoundError if the text of a message cannot be located.
         """
         label, conversation = self._read(partition, ordinal, row)
         plan = self._load_chat_plan(partition)
@@ -65,20 +65,20 @@ class MessageTokens:
                 "`message`"
             ) from None
         if isinstance(sequences, Refusal):
-            raise self._changed_row_error(label, row, f"can no longer be used: {sequences}")
+            raise self._build_changed_row_error(label, row, f"can no longer be used: {sequences}")
         owners = {}
         for number, ids in ids_by_number.items():
             if number >= len(sequences):
-                raise self._changed_row_error(label, row, f"now has only {count_of(len(sequences), 'sequence')}")
+                raise self._build_changed_row_error(label, row, f"now has only {count_of(len(sequences), 'sequence')}")
             sequence = sequences[number]
             (length,), _ = cut_lengths(plan, np.array([len(sequence.ids)]))
             if not np.array_equal(sequence.ids[:length], ids):
-                raise self._changed_row_error(label, row, "now has different ids")
+                raise self._build_changed_row_error(label, row, "now has different ids")
             owners[number] = sequence.owners[:length]
         return LocatedMessages(conversation.messages, owners)
 
     @staticmethod
-    def _changed_row_error(label: str, row: int, changed_part: str) -> IntegrityError:
+    def _build_changed_row_error(label: str, row: int, changed_part: str) -> IntegrityError:
         return IntegrityError(
             f"trace: row {row} of {label} {changed_part}. The source, tokenizer or template has changed since the "
             "shard was "
@@ -93,10 +93,13 @@ class MessageTokens:
         return self._plans[dataset.name]
 
     def _read(self, partition: str, ordinal: int, row: int) -> tuple[str, Conversation]:
-        """Return the name of a source file, and the conversation in its row."""
-        parts = [p for p in shard_parts(self._blend, self._store, self._plan, partition) if p.ordinal == ordinal]
+        """Return the label of a source file, and the conversation in one of its rows.
+
+        Raises IntegrityError if the row no longer exists, or is no longer a conversation.
+        """
+        parts = [p for p in load_shard_parts(self._blend, self._store, self._plan, partition) if p.ordinal == ordinal]
         if any(not part.path.exists() for part in parts):
-            fetch_missing(parts, shard_fetches(self._blend, self._plan, [partition])[partition])
+            fetch_missing(parts, build_shard_fetches(self._blend, self._plan, [partition])[partition])
         plan = self._load_chat_plan(partition)
         for part in parts:
             for block in part.read_rows(only={row}, as_json=plan.choices.reads_json):
@@ -104,8 +107,8 @@ class MessageTokens:
                     if number == row:
                         conversation = read_conversation(values, plan.fields, plan.choices)
                         if isinstance(conversation, Refusal):
-                            raise self._changed_row_error(
+                            raise self._build_changed_row_error(
                                 part.label, row, f"is no longer a conversation: {conversation}"
                             )
                         return part.label, conversation
-        raise self._changed_row_error(parts[0].label if parts else partition, row, "no longer exists")
+        raise self._build_changed_row_error(parts[0].label if parts else partition, row, "no longer exists")

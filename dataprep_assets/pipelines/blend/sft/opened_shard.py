@@ -1,9 +1,9 @@
-"""A shard of packed chat data, opened for its checks. Its rows and the compared source rows are read only once.
+"""A shard of packed chat data that is opened for its checks, which read its rows and the compared source rows once.
 
-Row groups are read one at a time, so memory does not grow with the shard. A row is a row of the Parquet file, and a
-sequence is a part of that row. Both are counted from 0.
+Row groups are read one at a time, so memory use does not grow with the shard. A row is a row of the Parquet file, and a
+sequence is a part of a row. Both are numbered from 0.
 
-Entry points: `OpenedShard`; its findings `SftRowScan`, `StopRuns` and `SampledSequence`.
+Entry points: `OpenedShard`; and the content that it finds, `SftRowScan`, `StopRuns` and `SampledSequence`.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import BY_REFERENCE, REBUILD, SAMPLED, describe_artifact
 from dataprep_assets.errors import FormatError
-from dataprep_assets.formats.packed_rows import PackedRowBlock, open_packed_file, padding_defects, row_defects
+from dataprep_assets.formats.packed_rows import PackedRowBlock, find_padding_defects, find_row_defects, open_packed_file
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, read_origins
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
@@ -28,7 +28,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 @dataclass(frozen=True, eq=False)
 class SampledSequence:
-    """A sequence of a packed file: its number and its row, its ids (int32) and its label-aligned mask (uint8)."""
+    """A sequence of a packed file: its number, its row, its ids, and its mask, which is aligned with the labels."""
 
     number: int
     row: int
@@ -38,13 +38,13 @@ class SampledSequence:
 
 @dataclass(kw_only=True)
 class StopRuns:
-    """Counts of the runs of trained labels.
+    """Counts of the runs of trained labels, by how they end.
 
     Attributes:
         runs: Number of runs.
-        unfinished: Number of runs that end inside an answer, at the end of their sequence.
-        wrong: One entry per row group with runs that end elsewhere without a stop token: the row and the token within
-            it of the first one, the label's id, and the number of such runs.
+        unfinished: Number of runs that end inside an answer because their sequence ends there.
+        wrong: An entry for each row group with runs that end elsewhere without a stop token: the first such run's row,
+            the position of its last label in the row, this label's id, and the number of such runs.
     """
 
     runs: int = 0
@@ -54,17 +54,17 @@ class StopRuns:
 
 @dataclass(kw_only=True)
 class SftRowScan:
-    """The content of a packed file.
+    """Content of a packed file.
 
     Attributes:
-        low: The smallest id, None if there are no tokens.
-        high: The largest id, None if there are no tokens.
-        beyond: Row and id of the first id outside the vocabulary, for each row group that has one.
-        defects: Sentences on rows that break the schema.
-        unsound: A sentence on the first row group whose sequences have no valid bounds. From that row group on,
+        low: The smallest id; None if there are no tokens.
+        high: The largest id; None if there are no tokens.
+        beyond: Row and id of the first id outside the vocabulary, for each row group that has such an id.
+        defects: Sentences about rows that do not fit the schema.
+        unsound: A sentence about the first row group whose sequences do not have valid bounds. From this row group on,
             `stops`, `doubled` and `sampled` are not collected, because they need the bounds.
-        doubled: Number of special tokens that are followed by themselves, by id.
-        doubled_at: Row of the first of these tokens, and its position within the row.
+        doubled: Number of special tokens that are followed by the same token, by id.
+        doubled_at: Row of the first of these tokens, and its position in the row.
     """
 
     group_sizes: tuple[int, ...]
@@ -86,10 +86,10 @@ class SftRowScan:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedShard:
-    """A shard to check: its folder, receipt, source files, plan and tokenizer.
+    """A shard that is opened for checks: its folder, receipt, source files, plan and tokenizer.
 
-    `shard` is needed to rebuild it when every document is checked. `compared` is the number of sequences to compare
-    with their source rows. At most `shown` of these are listed by kind of turn.
+    `shard` is needed only to rebuild the shard if every document is checked. `compared` is the number of sequences to
+    compare with their source rows. At most `shown` of these are listed by kind of turn.
     """
 
     directory: Path
@@ -103,12 +103,12 @@ class OpenedShard:
 
     @property
     def name(self) -> str:
-        """Name used in messages."""
+        """Name of the shard in messages."""
         return describe_artifact(self.receipt)
 
     @cached_property
     def facts(self) -> PackedSftFacts:
-        """The receipt's facts. Raises IntegrityError if one is missing."""
+        """Facts in the shard's receipt. Raises IntegrityError if a fact is missing."""
         return PackedSftFacts.from_receipt(self.receipt)
 
     @property
@@ -118,7 +118,7 @@ class OpenedShard:
 
     @cached_property
     def scan(self) -> SftRowScan:
-        """The content of the packed file, empty for an empty shard. Raises FormatError if it cannot be read."""
+        """The file's content, which is empty for an empty shard. Raises FormatError if the file cannot be read."""
         if self.facts.empty:
             return SftRowScan(group_sizes=())
         file = open_packed_file(self.directory / PACKED)
@@ -126,25 +126,25 @@ class OpenedShard:
         for padded_rows in file:
             rows = self._remove_padding(scan, padded_rows)
             self._count(scan, rows)
-            # sequences after a row group without valid bounds have no number, so do not report them
+            # after a row group without valid bounds, do not examine sequences, because their numbers are unknown
             scan.unsound = scan.unsound or self._find_invalid_bounds(rows)
             if scan.unsound is None:
                 begins, ends = rows.bounds()
-                self._follow_stops(scan.stops, rows, ends)
+                self._count_runs(scan.stops, rows, ends)
                 self._record_repeated_tokens(scan, rows, begins)
                 self._sample_rows(scan, rows, begins, ends)
             scan.sequences += len(rows.starts)
         return scan
 
     def _remove_padding(self, scan: SftRowScan, rows: PackedRowBlock) -> PackedRowBlock:
-        """Return rows without padding, after noting the defects of the padded ones."""
-        defects = row_defects(rows, self.facts.pack_size, untrained_allowed=self.untrained_allowed)
-        scan.defects += defects or padding_defects(rows, self.facts.pad_to_multiple, self.facts.pad_id)
-        scan.longest = max(scan.longest, int(self._row_sizes(rows).max(initial=0)))
+        """Record the defects of padded rows in the scan; return the rows without padding, or unchanged if defective."""
+        defects = find_row_defects(rows, self.facts.pack_size, untrained_allowed=self.untrained_allowed)
+        scan.defects += defects or find_padding_defects(rows, self.facts.pad_to_multiple, self.facts.pad_id)
+        scan.longest = max(scan.longest, int(self._measure_rows(rows).max(initial=0)))
         return rows if defects else rows.without_padding()
 
-    def _row_sizes(self, rows: PackedRowBlock) -> NDArray[np.int64]:
-        """Return the tokens of each row, or the labels of a padded one."""
+    def _measure_rows(self, rows: PackedRowBlock) -> NDArray[np.int64]:
+        """Return the number of tokens in each row or, if rows are padded, the number of labels."""
         lengths = np.diff(rows.rows)
         return lengths if rows.unpadded is None else lengths - np.diff(rows.heads)
 
@@ -157,11 +157,11 @@ class OpenedShard:
 
     @property
     def shown_sequences(self) -> list[SampledSequence]:
-        """The sequences to list by kind of turn, spread evenly across the compared ones."""
+        """The sequences to list by kind of turn, chosen evenly from the compared sequences."""
         return self.compared_sequences[:: -(-len(self.compared_sequences) // self.shown) or 1]
 
     @property
-    def by_reference(self) -> set[int]:
+    def reference_numbers(self) -> set[int]:
         """Numbers of the sampled sequences that the reference engine also encodes."""
         return {sample.number for sample in self._list_samples(BY_REFERENCE)}
 
@@ -182,7 +182,7 @@ class OpenedShard:
         return {(total - 1) * i // max(1, count - 1) for i in range(count)} if total else set()
 
     def _count(self, scan: SftRowScan, rows: PackedRowBlock) -> None:
-        """Add rows to the counts and the range of ids of a scan, and note the first id outside the vocabulary."""
+        """Add rows to the counts and the range of ids of a scan; record the first id outside the vocabulary."""
         scan.bins += len(rows)
         scan.tokens += len(rows.tokens)
         scan.trained += int(rows.required_mask.sum())
@@ -199,22 +199,23 @@ class OpenedShard:
         counts = np.diff(rows.heads)
         begins, ends = rows.bounds()
         if (counts == 0).any() or (rows.starts[rows.heads[:-1]] != 0).any() or (ends <= begins).any():
-            return (row_defects(rows, self.facts.pack_size) or ["the bounds of the sequences are invalid"])[0]
+            return (find_row_defects(rows, self.facts.pack_size) or ["the bounds of the sequences are invalid"])[0]
         return None
 
-    def _follow_stops(self, runs: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:
-        """Find how every run of trained labels ends. The label of position i is token i + 1."""
+    def _count_runs(self, runs: StopRuns, rows: PackedRowBlock, ends: NDArray[np.int64]) -> None:
+        """Count the runs of trained labels by how they end. The label at position i is token i + 1."""
         stops, turn_end = self.facts.stop_ids, self.facts.turn_end
         # a run ends before an untrained label, and at the end of its sequence
         is_end = np.ones(len(rows.required_mask), np.bool_)
         is_end[:-1] = rows.required_mask[1:] == 0
         is_end[ends - 1] = True
         run_ends = np.flatnonzero(is_end & (rows.required_mask == 1))
-        # a run may end with a stop token or with the trained text after it, because a sequence may be cut in between
+        # a run may end with the stop token or after the trained text that follows it, because truncation may separate
+        # the two
         endings = [ending for stop in stops for ending in {(stop,), (stop, *turn_end)}]
-        complete = np.logical_or.reduce([_end_with(rows.tokens, run_ends + 1, ending) for ending in endings])
+        complete = np.logical_or.reduce([_find_endings(rows.tokens, run_ends + 1, ending) for ending in endings])
         runs.runs += len(run_ends)
-        # true if the label is the sequence's last token
+        # a run is truncated if its last label is the sequence's last token
         is_cut = np.isin(run_ends[~complete], np.maximum(ends - 2, 0))
         runs.unfinished += int(is_cut.sum())
         if len(inside_ends := run_ends[~complete][~is_cut]):
@@ -223,11 +224,11 @@ class OpenedShard:
             runs.wrong.append((row, token, label, len(inside_ends)))
 
     def _record_repeated_tokens(self, scan: SftRowScan, rows: PackedRowBlock, begins: NDArray[np.int64]) -> None:
-        """Note special tokens that follow themselves within a sequence, except the unknown token."""
+        """Record special tokens, except the unknown token, that are followed by the same token in their sequence."""
         repeats = rows.tokens[1:] == rows.tokens[:-1]
-        repeats[begins[1:] - 1] = False  # the next token belongs to another sequence
+        repeats[begins[1:] - 1] = False  # the next token belongs to a different sequence
         indexes = np.flatnonzero(repeats)
-        # the unknown token may repeat, because each unknown part of a text becomes one
+        # the unknown token may be repeated, because it replaces each unknown part of a text
         unknown = self.bundle.definition.unknown_id
         special = [token.id for token in self.bundle.special_tokens if token.id != unknown]
         indexes = indexes[np.isin(rows.tokens[indexes], special)]
@@ -244,13 +245,13 @@ class OpenedShard:
             if first_number <= number < first_number + len(begins):
                 start, stop = int(begins[number - first_number]), int(ends[number - first_number])
                 row = rows.first + int(np.searchsorted(rows.heads, number - first_number, side="right")) - 1
-                # copies, so that the row group is freed
+                # copy the values, so that the memory of the row group can be freed
                 labeled_tokens = rows.tokens[start:stop].copy(), rows.required_mask[start:stop].copy()
                 scan.sampled[number] = SampledSequence(number, row, *labeled_tokens)
 
     @cached_property
     def origins(self) -> Origins:
-        """For each packed sequence: the ordinal of its source, its source row, and its number within that row.
+        """The ordinal of its source, its source row, and its number in that row, for each packed sequence.
 
         Raises FormatError if the file is damaged.
         """
@@ -260,7 +261,7 @@ class OpenedShard:
     def compared_by_row(self) -> dict[int, dict[int, list[SampledSequence]]]:
         """The sequences to compare, by the ordinal of their source and their source row.
 
-        Sequences without an origin are left out, because `round_trip` reports them.
+        Sequences without an origin are omitted, because `round_trip` reports them.
         """
         samples: dict[int, dict[int, list[SampledSequence]]] = {}
         for sample in self.compared_sequences:
@@ -273,7 +274,7 @@ class OpenedShard:
     def compared_rows(self) -> dict[int, dict[int, dict[str, Any]]]:
         """The source rows of the sequences to compare, by the ordinal of their source and their row number.
 
-        Rows that do not exist in the source are left out. Raises SourceError for a source that cannot be read.
+        Rows that do not exist in the source are omitted. Raises SourceError for a source that cannot be read.
         """
         return {
             source.ordinal: dict(self._read_rows(source, set(self.compared_by_row.get(source.ordinal, {}))))
@@ -288,13 +289,13 @@ class OpenedShard:
 
 
 def _locate(rows: PackedRowBlock, position: int) -> tuple[int, int]:
-    """Return the row of a token, and its position in the row."""
+    """Return the row of a token, and the token's position in the row."""
     row = int(np.searchsorted(rows.rows, position, side="right")) - 1
     return rows.first + row, position - int(rows.rows[row])
 
 
-def _end_with(tokens: NDArray[np.int32], positions: NDArray[np.int64], ending: Sequence[int]) -> NDArray[np.bool_]:
-    """Return for each position whether the tokens up to and including it end with these ids."""
+def _find_endings(tokens: NDArray[np.int32], positions: NDArray[np.int64], ending: Sequence[int]) -> NDArray[np.bool_]:
+    """Return, for each position, whether the tokens up to and including this position end with the ids in `ending`."""
     last_index = len(tokens) - 1
     reversed_ending = enumerate(reversed(ending))
     matches = [tokens[np.clip(positions - back, 0, last_index)] == token for back, token in reversed_ending]

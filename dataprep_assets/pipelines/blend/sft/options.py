@@ -20,7 +20,7 @@ from dataprep_assets.tokenization.chat.rendering import Turns
 from dataprep_assets.tokenization.chat.row_forms import Format
 from dataprep_assets.tokenization.chat.template import is_template_path
 
-# artifact keys contain these in a different form, except `sample_rate`, which changes no byte and is in no key
+# Artifact keys contain these settings in a different form, except `sample_rate`, which does not change the shards.
 _NOT_IN_KEYS = {
     "chat_template",
     "sample_rate",
@@ -48,7 +48,7 @@ class NamedTemplate(DeclarationModel):
 
 
 class ChatOptions(DeclarationModel):
-    """Settings of conversations that are rendered by a chat template, in every stage that has them."""
+    """Settings of conversations that a chat template renders, for every stage with conversations."""
 
     chat_template: str | HubTemplate | NamedTemplate = Field(
         "tokenizer",
@@ -190,7 +190,7 @@ class SftOptions(ChatOptions):
 
     @property
     def choices(self) -> ChatChoices:
-        """The choices of the preset, replaced by keys that are declared."""
+        """The choices of the preset, which declared keys override."""
         preset = PRESETS[self.like]
         return replace(
             preset,
@@ -216,9 +216,9 @@ class SftOptions(ChatOptions):
         return {name: getattr(self, name) for name in names}
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that decide bytes, except the template, `choices` and `template_kwargs`."""
+        """Return the settings that change the shards' bytes, except the template, `choices` and `template_kwargs`."""
         settings = self.model_dump(mode="json", exclude=_NOT_IN_KEYS)
         if self.pad_to_multiple == 1:
             del settings["pad_to_multiple"]
-        # use a fixed value for `auto`, because the template, which is in the key, determines its result
+        # use a fixed value for `auto`, because its result depends only on the template, which is also in the key
         return settings | ({"turns": "reasoning"} if self.turns == "auto" else {})

@@ -1,11 +1,11 @@
 """The artifact `<dataset>/packed_sft`, one partition per shard: conversations as packed rows with a loss mask.
 
-Each shard has one Parquet file of packed rows, the origins of its sequences, and its receipt.
-Source files are spooled in parallel (`spool.py`); a shard is packed (`packing.py`) as soon as its last file is spooled.
-Before packing, sequences follow the order of the sources and their rows, so the bytes do not depend on workers.
-A killed run keeps its finished spools, so a rerun spools only the unfinished files.
+Each shard has one Parquet file of packed rows, the origins of its sequences, and its receipt. Source files are spooled
+in parallel (`spool.py`), and a shard is packed (`packing.py`) as soon as its last file is spooled. Before packing,
+sequences have the order of the sources and their rows, so the bytes do not depend on the number of workers. Finished
+spools are kept when a run is killed, so the next run spools only the other files.
 
-Entry points: `PACKED_SFT_SHARDS`, `sft_shards`, `build_packed_sft`.
+Entry points: `PACKED_SFT_SHARDS`, `prepare_sft_shards`, `build_packed_sft`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,23 +17,28 @@ from dataprep_assets.execution.jobs import Outcome, run_and_sweep, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.formats import packed_rows
-from dataprep_assets.integrity.artifacts import ArtifactStore, missing_subjects
+from dataprep_assets.integrity.artifacts import ArtifactStore, find_missing_subjects
 from dataprep_assets.integrity.receipt import Receipt, Verification
 from dataprep_assets.pipelines.blend.blend_shards import BlendShards
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_parts
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import load_shard_parts
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan
-from dataprep_assets.pipelines.blend.row_ids import row_retractions
+from dataprep_assets.pipelines.blend.row_ids import load_row_retractions
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource, chat_plan
 from dataprep_assets.pipelines.blend.sft.declared_template import load_declared_template
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS, open_shard
-from dataprep_assets.pipelines.blend.sft.packing import build_sft_shard, current_sft_shard, discard_spools, pack_shard
+from dataprep_assets.pipelines.blend.sft.packing import (
+    build_sft_shard,
+    discard_spools,
+    find_current_sft_shard,
+    pack_shard,
+)
 from dataprep_assets.pipelines.blend.sft.shard import VERSION, ChatFacts, PackedSftFacts, PackPlan, SftShard
 from dataprep_assets.pipelines.blend.sft.spool import load_tools, spool_source
 from dataprep_assets.stream.engine_certificate import load_certificate
-from dataprep_assets.stream.shard_job import ShardJob, ShardPieces, find_cheap_receipt, whole_shard_jobs
+from dataprep_assets.stream.shard_job import ShardJob, ShardPieces, build_whole_shard_jobs, find_cheap_receipt
 from dataprep_assets.stream.token_stream import Fetch
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.table import format_share
@@ -43,28 +48,28 @@ from dataprep_assets.tokenization.chat.capabilities import Capabilities
 PACKED_SFT = "packed_sft"
 
 
-def sft_shards(
+def prepare_sft_shards(
     blend: BlendDeclaration, store: ArtifactStore, plan: BlendPlan, partitions: Iterable[str]
 ) -> list[SftShard]:
     """Return the shards with these partition keys, ready to build.
 
-    `blend` is the declaration, `store` contains the artifacts, `plan` is the committed plan. Raises
+    `blend` is the declaration, `store` contains the artifacts, and `plan` is the committed plan. Raises
     MissingArtifactError if a snapshot or the certificate is missing.
     """
     certificate, options = load_certificate(blend, store), blend.sft_options
     # build each dataset's plan once, because a plan renders and encodes conversations to test its template
     plans = {unit.name: build_chat_plan(blend, certificate, unit.dataset) for unit in plan.units}
-    pad_id = _pad_id(blend) if options.pad_to_multiple > 1 else None
+    pad_id = _find_pad_id(blend) if options.pad_to_multiple > 1 else None
     shards = []
     for partition in partitions:
         unit, planned_shard = plan.find_shard(partition)
-        parts = shard_parts(blend, store, plan, partition)
+        parts = load_shard_parts(blend, store, plan, partition)
         shards.append(
             SftShard(
                 artifact=blend.artifact(PACKED_SFT, partition),
                 store=store,
                 sources=tuple(
-                    # estimate sizes of ranges, which the plan does not have
+                    # divide the size evenly, because the plan has no sizes of row ranges
                     ChatSource.from_part(part, size=planned_shard.total_bytes // len(parts))
                     for part in parts
                 ),
@@ -84,34 +89,34 @@ def sft_shards(
     return shards
 
 
-def _pad_id(blend: BlendDeclaration) -> int:
-    """Return the id that pads sequences: EOS, at which Megatron-Bridge recognizes padding.
+def _find_pad_id(blend: BlendDeclaration) -> int:
+    """Return the id of EOS, with which sequences are padded because Megatron-Bridge recognizes padding by it.
 
-    Raises ConfigError if the tokenizer has none.
+    Raises ConfigError if the tokenizer has no EOS.
     """
     bundle = load_declared_tokenizer(blend.required_tokenizer)
-    if (eos := bundle.configured("eos_token")) is None:
+    if (eos := bundle.find_configured("eos_token")) is None:
         raise ConfigError(
             f"sft.pad_to_multiple: {bundle.name} has no eos_token, which Megatron-Bridge uses as padding. Add it "
             "to `tokenizer_config.json`, or remove the key"
         )
-    return bundle.token(eos, key="sft.pad_to_multiple").id
+    return bundle.find_token(eos, key="sft.pad_to_multiple").id
 
 
 def build_chat_plan(blend: BlendDeclaration, certificate: Certificate, dataset: BlendDataset) -> ChatPlan:
-    """Return the plan for a dataset of a blend. Raises the errors of `chat_plan`."""
+    """Return the chat plan for a dataset of a blend. Raises the errors of `chat_plan`."""
     options = blend.chat_options
     return chat_plan(
         load_declared_tokenizer(blend.required_tokenizer),
         certificate,
         load_declared_template(options, blend.required_tokenizer),
         **options.plan_settings(),
-        fields=conversation_fields(options, dataset),
+        fields=get_conversation_fields(options, dataset),
         bad_rows=blend.bad_records.policy,
         level=blend.prove.level,
         max_loss=blend.required_tokenizer.max_loss,
         names_keys=not blend.sensitive,
-        retractions=row_retractions(blend),
+        retractions=load_row_retractions(blend),
     )
 
 
@@ -124,28 +129,28 @@ def build_packed_sft(
     fetches: Mapping[str, Fetch] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Outcome]:
-    """Build the shards that are out of date, in parallel over files on this machine, over shards on a cluster.
+    """Build the shards that are out of date. Tasks are source files on this machine, and whole shards on a cluster.
 
     Args:
         shards: The shards to build.
         workers: Number of workers.
         engine: The engine that runs the tasks.
         verification: How thoroughly a finished shard is verified before it is reused.
-        fetches: Partition → a function that fetches its sources to a worker on another machine.
-        progress: Counts and shows the work; None shows nothing.
+        fetches: Partition → function that downloads the shard's sources to a worker on a different machine.
+        progress: Counts and shows the work; with None, nothing is shown.
 
     Yields each shard's outcome as soon as it is verified, built or failed. A failed shard does not stop the others. A
-    shard whose workers keep dying stops the run (WorkerDiedError). Finished shards are kept.
+    shard whose workers keep dying stops the build (WorkerDiedError); finished shards are kept.
     """
     if engine.is_this_machine:
-        # load the tokenizer once, before the workers are forked, and only if a shard is missing
+        # load the tokenizer before the workers are forked, so that they share it, but only if a shard must be built
         sft_jobs, missing_shards = (
             [_build_job(shard, verification) for shard in shards],
-            missing_subjects(shards),
+            find_missing_subjects(shards),
         )
         prepare = partial(load_tools, missing_shards[0].plan) if missing_shards else None
         return run_and_sweep(sft_jobs, workers=workers, progress=progress, prepare=prepare)
-    jobs = whole_shard_jobs(shards, build_sft_shard, verification, fetches, find_receipt=_find_receipt)
+    jobs = build_whole_shard_jobs(shards, build_sft_shard, verification, fetches, find_receipt=_find_receipt)
     return run_tasks(jobs, workers=workers, engine=engine, progress=progress)
 
 
@@ -164,7 +169,7 @@ def _build_job(shard: SftShard, verification: Verification) -> ShardJob:
         },
         last=lambda _: (pack_shard, (shard, verification)),
     )
-    return ShardJob(shard, (current_sft_shard, (shard, verification)), lambda _: pieces)
+    return ShardJob(shard, (find_current_sft_shard, (shard, verification)), lambda _: pieces)
 
 
 def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownValue]:
@@ -182,7 +187,7 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
 
 
 def describe_contents(receipts: Iterable[Receipt]) -> str:
-    """Return the line with the numbers of conversations, sequences and tokens, and the share of tokens in the loss."""
+    """Return a line with the numbers of conversations, sequences and tokens, and the share of tokens in the loss."""
     shards = [PackedSftFacts.from_receipt(receipt) for receipt in receipts]
     conversations, sequences = (
         sum(getattr(shard, name) for shard in shards) for name in ("conversations", "sequences")
@@ -196,14 +201,14 @@ def describe_contents(receipts: Iterable[Receipt]) -> str:
 
 
 def describe_turns(blend: BlendDeclaration, receipts: Iterable[Receipt]) -> list[str]:
-    """Return a line for each mode of turns in the shards, with its reason if the mode was chosen automatically."""
+    """Return a line for each mode of turns in the shards, with a note if the mode was chosen automatically."""
     modes = sorted({receipt.recipe["settings"]["turns"] for receipt in receipts})
     reason = " (chosen for the template)" if blend.sft_options.turns == "auto" else ""
     return [f"turns: {mode}{reason}" for mode in modes]
 
 
 def describe_templates(receipts: Iterable[Receipt]) -> list[str]:
-    """Return lines on the features of each chat template, and on where its marks and generation prompt differ."""
+    """Return lines about each chat template: its features, and differences between its marks and generation prompt."""
     lines = []
     for facts in {facts.template_digest: facts for facts in map(ChatFacts.from_receipt, receipts)}.values():
         lines.append(f"template {facts.template}: {Capabilities.from_table(facts.template_writes).sentence}")
@@ -215,12 +220,12 @@ PACKED_SFT_SHARDS = BlendShards(
     name=PACKED_SFT,
     description="Packed conversations of each shard: `input_ids`, `loss_mask`, `seq_start_id`.",
     kinds={"parquet", "huggingface"},
-    shards=sft_shards,
+    shards=prepare_sft_shards,
     build=build_packed_sft,
     checks=PACKED_SFT_CHECKS,
     open=open_shard,
     version=VERSION,
     metadata=_build_metadata,
     rows=lambda receipt: PackedSftFacts.from_receipt(receipt).bins,
-    columns=lambda blend: packed_rows.column_types(blend.sft_options.pad_to_multiple > 1),
+    columns=lambda blend: packed_rows.list_column_types(blend.sft_options.pad_to_multiple > 1),
 )

@@ -1,14 +1,14 @@
-"""All checks of a shard of packed chat data, on its rows and on its text.
+"""All checks of a shard of packed chat data: of its rows and of its text.
 
 The file is read once for all checks (`OpenedShard.scan`). A row is a row of the Parquet file, and a sequence is a part
-of that row. Both are counted from 0. A shard that is empty according to its receipt has no Parquet file and passes.
+of a row. Both are numbered from 0. A shard that is empty according to its receipt has no Parquet file and passes.
 
 `answers_in_loss` compares the loss mask with the source rows without a template. It is independent of `round_trip`,
-which repeats the computation of the mask and so cannot find an error in it.
+which repeats the computation of the mask and therefore cannot find an error in the computation.
 
 `answers_in_loss` decodes each run of trained labels in the sampled sequences. The run must begin with one of the
-openings in the plan, followed by an answer of its row to its end, and must contain one stop token. Answers that are
-marked as not trained do not count. With `unprompted_header`, an answer that is the first message may follow any text.
+openings in the plan, followed by a complete answer of its row, and must contain one stop token. Answers that are marked
+as not trained do not count. With `unprompted_header`, an answer that is the first message may follow any text.
 Some answers are counted but not compared, because a template may change or omit their text: answers with reasoning in
 their text, calls without text, and all answers of a template that rewrites its input.
 
@@ -54,7 +54,7 @@ from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, SftSha
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
 from dataprep_assets.pipelines.blend.sft.spool import load_tools
 from dataprep_assets.pipelines.blend.sft.trained_turns import CLOSE, OPEN, build_turn_table, find_runs
-from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
+from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 from dataprep_assets.tokenization.certificate import CertifiedEncoder, refuse_engine
 from dataprep_assets.tokenization.chat.mask import ChatEncoder, align_with_labels
@@ -64,13 +64,13 @@ from dataprep_assets.tokenization.engines import ReferenceEngine
 
 
 def ledger_balances(shard: OpenedShard) -> Finding:
-    """Check that every row is a conversation or is dropped with a reason, in total and for each source.
+    """Check that every row is a conversation or was dropped for a reason, in total and for each source.
 
-    The quarantine must have the same counts, except for retracted rows.
+    The quarantine must have the same counts of dropped rows, without retracted rows.
     """
     ledger = require_ledger(shard.receipt)
     return build_verdict(
-        _ledger_defects(shard, ledger),
+        _find_ledger_defects(shard, ledger),
         f"{count_of(ledger.rows_in, 'row')}: {count_of(ledger.documents, 'conversation')} and "
         f"{sum(ledger.dropped.values())} dropped, in total and per source.",
         REBUILD,
@@ -83,7 +83,7 @@ def ledger_balances(shard: OpenedShard) -> Finding:
     )
 
 
-def _ledger_defects(shard: OpenedShard, ledger: Ledger) -> Iterator[str]:
+def _find_ledger_defects(shard: OpenedShard, ledger: Ledger) -> Iterator[str]:
     """Yield a sentence for each count that differs between the ledger, the sources' facts and the quarantine."""
     name, sources = shard.name, shard.facts.sources
     yield from find_ledger_imbalance(shard.receipt)
@@ -91,7 +91,7 @@ def _ledger_defects(shard: OpenedShard, ledger: Ledger) -> Iterator[str]:
     quarantine_counts = Counter((row["file"], row["reason"]) for row in read_quarantine(shard.directory / QUARANTINE))
     source_counts: Counter[tuple[str, str]] = Counter()
     for source in sources:
-        # the quarantine has no retracted rows
+        # exclude retracted rows, which are not in the quarantine
         counts = {(source.file, reason): n for reason, n in source.dropped.items() if reason != RETRACTED}
         source_counts.update(counts)
     for key in sorted(set(quarantine_counts) | set(source_counts)):
@@ -106,7 +106,10 @@ def _ledger_defects(shard: OpenedShard, ledger: Ledger) -> Iterator[str]:
 
 
 def counts_match(shard: OpenedShard) -> Finding:
-    """Check that rows, sequences, tokens, trained tokens and fill match the receipt; an empty shard has no file."""
+    """Check that the counts of rows, sequences and tokens and the fill match the receipt.
+
+    An empty shard must not have a file.
+    """
     name, facts, ledger = shard.name, shard.facts, require_ledger(shard.receipt)
     if facts.empty:
         exists = (shard.directory / PACKED).exists()
@@ -124,7 +127,7 @@ def counts_match(shard: OpenedShard) -> Finding:
     if ledger.tokens != tokens:
         defects.append(f"{name}: {PACKED} has {count_of(tokens, 'token')}, but the ledger has {ledger.tokens}")
     fill = tokens / (scan.bins * facts.pack_size) if scan.bins else 1.0
-    # the receipt's value is rounded to six decimals
+    # allow a difference of 1e-6, because the receipt's value is rounded to six decimals
     if abs(fill - facts.fill) > 1e-6:
         defects.append(f"{name}: rows are filled to {fill:.6f}, but the receipt has {facts.fill}")
     return build_verdict(
@@ -141,7 +144,7 @@ def counts_match(shard: OpenedShard) -> Finding:
 
 
 def rows_valid(shard: OpenedShard) -> Finding:
-    """Check that rows follow the schema and that row groups have the declared size.
+    """Check that rows match the schema and that row groups have the declared size.
 
     In every row, the starts increase strictly from 0, the mask is 0 or 1, and it is 0 at the end of each sequence. No
     row is longer than the pack size. Every sequence has a trained token, unless the declaration allows otherwise.
@@ -185,7 +188,7 @@ def ids_in_vocabulary(shard: OpenedShard) -> Finding:
 def stop_tokens_in_loss(shard: OpenedShard) -> Finding:
     """Check that every run of trained labels ends with a stop token, except in truncated sequences.
 
-    A mask that is not shifted or is shifted twice fails, because its runs do not end with the stop token.
+    The check fails for a mask that is not shifted or is shifted twice, because its runs do not end with the stop token.
     """
     facts, stops = shard.facts, shard.sound_scan.stops
     allowed = facts.truncated + facts.truncated_to_pack_size
@@ -211,25 +214,27 @@ def stop_tokens_in_loss(shard: OpenedShard) -> Finding:
 
 
 def no_repeated_special_tokens(shard: OpenedShard) -> Finding:
-    """Check that no special token is followed by itself, as when a template and a tokenizer both add BOS or EOS.
+    """Check that no special token is followed by the same token, as if template and tokenizer both added BOS or EOS.
 
-    If special tokens are allowed in messages, repeated ones may come from a message, so they are only counted.
+    If special tokens are allowed in messages, repeated tokens are only counted, because a message may contain them.
     """
     scan = shard.sound_scan
-    repeated, first_place = scan.doubled, scan.doubled_at
+    repeat_counts, first_place = scan.doubled, scan.doubled_at
     if first_place is not None and shard.plan.choices.special_literals == "special":
         return Finding(
             passed=True,
             summary=(
-                f"{count_of(repeated.total(), 'special token is', 'special tokens are')} repeated: special tokens in "
-                "texts are allowed here."
+                f"{count_of(repeat_counts.total(), 'special token is', 'special tokens are')} repeated: special tokens "
+                "in texts are allowed here."
             ),
-            facts={"repeated_special_tokens": repeated.total()},
+            facts={"repeated_special_tokens": repeat_counts.total()},
         )
     defects = []
     if first_place is not None:
         names = {token.id: token.content for token in shard.bundle.special_tokens}
-        counts = ", ".join(f"{names[token]!r} {count_of(count, 'time')}" for token, count in repeated.most_common())
+        counts = ", ".join(
+            f"{names[token]!r} {count_of(count, 'time')}" for token, count in repeat_counts.most_common()
+        )
         defects.append(
             f"{shard.name}: repeated special tokens: {counts}; first in row {first_place[0]}, token {first_place[1]}"
         )
@@ -237,7 +242,7 @@ def no_repeated_special_tokens(shard: OpenedShard) -> Finding:
         defects,
         "No special token occurs twice in a row.",
         "The template writes a token twice. Correct the template",
-        facts={"repeated_special_tokens": repeated.total()},
+        facts={"repeated_special_tokens": repeat_counts.total()},
     )
 
 
@@ -265,8 +270,8 @@ def sampled_sequences_trained(shard: OpenedShard) -> Finding:
 def round_trip(shard: OpenedShard) -> Finding:
     """Check that rendering, encoding and masking source rows again reproduces the sampled sequences.
 
-    Also check that every sequence has its own origin. At the level of every document, the whole shard is rebuilt and
-    must have the same rows in the same order. Messages name files and rows, never text.
+    Every sequence must also have a different origin. At the level `every document`, the whole shard is rebuilt and must
+    have the same rows in the same order. Messages name files and rows, but never contain text.
     """
     if shard.facts.empty:
         return Finding(passed=True, summary="The shard is empty: nothing to compare.")
@@ -280,7 +285,7 @@ def round_trip(shard: OpenedShard) -> Finding:
         defects += _find_differences(shard)
     is_exhaustive = shard.plan.level == EVERY_DOCUMENT
     if is_exhaustive and not defects:
-        defects += rebuild_differences(shard)
+        defects += find_rebuild_differences(shard)
     compared_count = sequences if is_exhaustive else min(shard.compared, len(origins))
     return build_verdict(
         [f"{name}: {d}" if not d.startswith(name) else d for d in defects],
@@ -290,8 +295,8 @@ def round_trip(shard: OpenedShard) -> Finding:
     )
 
 
-def rebuild_differences(opened_shard: OpenedShard) -> Iterator[str]:
-    """Yield the differences between the shard and its rebuild from the sources: rows, origins, quarantine."""
+def find_rebuild_differences(opened_shard: OpenedShard) -> Iterator[str]:
+    """Rebuild the shard from its sources; yield the differences in its rows, origins and quarantine."""
     if opened_shard.shard is None:
         raise ValueError("a shard must be rebuilt as a whole")
     shard = opened_shard.shard
@@ -300,7 +305,7 @@ def rebuild_differences(opened_shard: OpenedShard) -> Iterator[str]:
         build_sft_shard(replace(shard, store=store), "full", None)
 
     with rebuild_artifact(shard.artifact, shard.store, build) as folder:
-        # compare as arrays, because different library versions may write the same rows as different bytes
+        # compare rows as arrays, because different library versions may write the same rows as different bytes
         for number, (stored_group, rebuilt_group) in enumerate(
             zip_longest(open_packed_file(opened_shard.directory / PACKED), open_packed_file(folder / PACKED)), 1
         ):
@@ -314,7 +319,7 @@ def rebuild_differences(opened_shard: OpenedShard) -> Iterator[str]:
 
 
 def _find_differences(shard: OpenedShard) -> Iterator[str]:
-    """Yield differences between sampled sequences and their source rows, rendered and encoded again."""
+    """Yield the differences between sampled sequences and their source rows, which are rendered and encoded again."""
     plan, samples_by_source = shard.plan, dict(shard.compared_by_row)
     renderer = load_conversation_renderer(plan, shard.bundle)
     comparisons: list[tuple[SampledSequence, str, RenderedConversation]] = []
@@ -340,13 +345,13 @@ def _find_differences(shard: OpenedShard) -> Iterator[str]:
             yield f"{source.label}: row {row} is packed, but does not exist in the source"
     for ordinal in sorted(samples_by_source):
         yield f"{ORIGINS} lists source {ordinal}, which this shard does not have"
-    yield from _encoding_differences(shard, comparisons)
+    yield from _find_encoding_differences(shard, comparisons)
 
 
-def _encoding_differences(
+def _find_encoding_differences(
     shard: OpenedShard, samples: list[tuple[SampledSequence, str, RenderedConversation]]
 ) -> Iterator[str]:
-    """Encode samples again, a few of them also with the reference, and yield their differences from the packed ids.
+    """Encode samples again, and a few of them also with the reference engine; yield differences from the packed ids.
 
     Each sample is a packed sequence, its location and its new rendering.
     """
@@ -354,21 +359,21 @@ def _encoding_differences(
     reference = ChatEncoder(shard.bundle, CertifiedEncoder(shard.bundle, "text", certificate), shard.plan.structure)
     try:
         _, engine, _ = load_tools(shard.plan)
-    except CertificateError:  # the engine differs from the certified one, which `engine_certificate` reports
+    except CertificateError:  # use the reference, because `engine_certificate` reports that the engine has changed
         engine = reference
-    reference_samples = [sample for sample in samples if sample[0].number in shard.by_reference]
+    reference_samples = [sample for sample in samples if sample[0].number in shard.reference_numbers]
     for encoder, encoder_samples in ((reference, reference_samples), (engine, samples)):
-        yield from _differences_by_encoder(shard, encoder, encoder_samples)
+        yield from _find_encoder_differences(shard, encoder, encoder_samples)
 
 
-def _differences_by_encoder(
+def _find_encoder_differences(
     shard: OpenedShard, encoder: ChatEncoder, samples: list[tuple[SampledSequence, str, RenderedConversation]]
 ) -> Iterator[str]:
     encoded = encoder.encode([rendered for *_, rendered in samples])
     limit = min(shard.plan.max_doc_tokens or shard.plan.pack_size, shard.plan.pack_size)
     bounds = pairwise(encoded.offsets.tolist())
     for (sample, location, _), (start, end) in zip(samples, bounds, strict=True):
-        # truncate as in the spool; with `too_long: drop`, no longer sequence was packed
+        # truncate as the spool does; with `too_long: drop`, longer sequences were not packed and are not samples
         stop = min(end, start + limit)
         mask = align_with_labels(encoded.trained[start:stop], np.array([0, stop - start]))
         pairs = (("ids", encoded.tokens[start:stop], sample.tokens), ("loss mask", mask, sample.mask))
@@ -378,18 +383,18 @@ def _differences_by_encoder(
 
 
 _BEGINNING = 40
-"""Number of characters by which the beginning of an answer is recognized."""
+"""Number of characters that identify the beginning of an answer."""
 _TAGS = ("<think>", "</think>", "<tool_call>")
 
 
 def answers_in_loss(shard: OpenedShard) -> Finding:
-    """Check that the trained parts of sampled sequences are answers of their source rows, compared only as text.
+    """Check that the trained parts of sampled sequences are answers of their source rows, by comparing only their text.
 
-    Messages name files and rows, never text.
+    Messages name files and rows, but never contain text.
     """
     if shard.facts.empty:
         return Finding(passed=True, summary="The shard is empty: nothing to compare.")
-    comparison = _Comparison(shard.plan, shard.bundle)
+    comparison = _AnswerComparison(shard.plan, shard.bundle)
     defects: list[str] = []
     for source in shard.sources:
         samples = shard.compared_by_row.get(source.ordinal, {})
@@ -409,15 +414,18 @@ def answers_in_loss(shard: OpenedShard) -> Finding:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The text of one answer. `first` are the texts with which it may begin."""
+    """The text of an answer. `first` are the texts with which it may begin; `calls` is True if it has tool calls."""
 
     first: tuple[str, ...]
     whole: str
     calls: bool
 
 
-class _Comparison:
-    """Comparison of sequences with their rows, with counts of the compared and the other trained runs."""
+class _AnswerComparison:
+    """Comparison of sequences with their source rows.
+
+    `compared` is the number of trained runs that were compared, and `others` is the number of other trained runs.
+    """
 
     def __init__(self, plan: ChatPlan, bundle: TokenizerBundle) -> None:
         self._plan, self._bundle = plan, bundle
@@ -429,20 +437,20 @@ class _Comparison:
         """Yield a sentence for each trained run that is not an answer of the row."""
         conversation = read_conversation(values, self._plan.fields, self._plan.choices)
         if isinstance(conversation, Refusal):
-            return  # `round_trip` reports this
+            return  # `round_trip` reports a row that is not a conversation
         answers = [m for m in conversation.messages if m["role"] == "assistant" and is_trained(m)]
         is_unprompted = self._plan.choices.unprompted_header and conversation.messages[0]["role"] == "assistant"
-        stripped_answers = [_answer_text(message, str.strip) for message in answers]
+        stripped_answers = [_read_answer(message, str.strip) for message in answers]
         decoded_answers: list[_Answer | None] | None = None
         for start, stop in find_runs(sample.mask):
             labels = sample.tokens[start:stop]
             text, is_cut = self._bundle.decode(labels), stop == len(sample.tokens) and not self._has_stop_at_end(labels)
             targets, is_whole = stripped_answers, is_unprompted and start == 1  # the first token is never a label
             if not self._is_any(text, targets, is_cut, is_whole):
-                # compute this only if needed, because most tokenizers decode a text unchanged, and encoding all
-                # answers is slow
+                # encode and decode the answers only if necessary, because it is slow, and most tokenizers do not
+                # change a text
                 decoded_answers = decoded_answers or [
-                    _answer_text(message, self._decode_encoded) for message in answers
+                    _read_answer(message, self._decode_encoded) for message in answers
                 ]
                 targets = decoded_answers
             if self._is_any(text, targets, is_cut, is_whole):
@@ -457,7 +465,7 @@ class _Comparison:
                 yield f"the trained text of sequence {sample.number} from token {start} is not an answer of its row"
 
     def _decode_encoded(self, text: str) -> str:
-        """Encode and decode a text, because some tokenizers normalize."""
+        """Return a text after encoding and decoding, because some tokenizers normalize texts."""
         return self._bundle.decode(self._engine.encode([text.strip()])[0]).strip() if text.strip() else ""
 
     def _is_any(self, text: str, answers: Sequence[_Answer | None], is_cut: bool, is_whole: bool) -> bool:
@@ -471,27 +479,27 @@ class _Comparison:
             return any(answer.whole in b or (is_cut and answer.whole.startswith(b.rstrip("\ufffd"))) for b in tails)
         bodies = [text[len(o) :].lstrip() for o in self._plan.openings if text.startswith(o)]
         if is_cut:
-            # a character of several tokens may be cut, and an incomplete one decodes to U+FFFD
+            # remove U+FFFD at the end, to which a character is decoded if some of its tokens were truncated
             bodies = [body.rstrip("\ufffd") for body in bodies]
             return any(b[:_BEGINNING].startswith(f) or f.startswith(b) for b in bodies for f in answer.first)
         begins = any(body.startswith(beginning) for body in bodies for beginning in answer.first)
         return (begins or answer.calls) and answer.whole in text
 
     def _has_stop_at_end(self, labels: NDArray[np.int32]) -> bool:
-        # text that the template writes after the stop token may also be trained
+        # also search before the last token, because text after the stop token may be trained (`turn_end`)
         tail = len(self._plan.turn_end) + 1
         return bool(np.isin(labels[-tail:], [token.id for token in self._plan.stops.tokens]).any())
 
     def _has_too_many_stops(self, labels: NDArray[np.int32], answers: int) -> bool:
         if self._plan.choices.special_literals == "special":
             return False  # a message may contain a stop token
-        # Count only plain stops, because a thought or a call in an answer may end with a different stop token. If a
-        # template also marks the headers of answers, consecutive answers are trained as one text.
+        # Count only plain stop tokens, because reasoning or a call in an answer may end with a different stop token.
+        # Allow one per answer, because consecutive answers are one trained text if the template marks their headers.
         return int(np.count_nonzero(labels == self._plan.stop.id)) > max(1, answers)
 
 
-def _answer_text(message: dict[str, Any], read_text: Callable[[str], str]) -> _Answer | None:
-    """Return the text of a message after `read_text`; None if a template may change it."""
+def _read_answer(message: dict[str, Any], read_text: Callable[[str], str]) -> _Answer | None:
+    """Return the text of a message, to which `read_text` is applied; None if a template may change the text."""
     texts = [message.get(key) for key in ("reasoning_content", "content")]
     if not all(text is None or isinstance(text, str) for text in texts):
         return None
@@ -503,7 +511,10 @@ def _answer_text(message: dict[str, Any], read_text: Callable[[str], str]) -> _A
 
 
 def open_shard(shard: SftShard) -> OpenedShard:
-    """Open a shard in a worker. Raises MissingArtifactError or IntegrityError if it cannot be read."""
+    """Return a shard that is opened for checks, in a worker.
+
+    Raises MissingArtifactError or IntegrityError if the shard cannot be read.
+    """
     return OpenedShard(
         directory=shard.store.local(shard.artifact),
         receipt=shard.store.require(shard.artifact),
@@ -551,7 +562,7 @@ PACKED_SFT_CHECKS: tuple[Check[OpenedShard], ...] = (
         stop_tokens_in_loss,
     ),
     Check("no_repeated_special_tokens", "No special token occurs twice in a row.", no_repeated_special_tokens),
-    losses_check(_losses_within_limit),
+    build_losses_check(_losses_within_limit),
     Check(
         "sampled_sequences_trained",
         "Every sampled sequence has trained text, unless configured otherwise. The result shows it between ⟦ and ⟧.",

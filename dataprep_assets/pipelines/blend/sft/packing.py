@@ -1,8 +1,8 @@
-"""Packs the spools of a shard into its files, and commits it.
+"""Packing of a shard's spools into its files, and the commit of the shard.
 
-Files: `packed.parquet` (`formats/packed_rows.py`; absent without sequences, because readers refuse an empty file),
-`origins.npy` (`formats/row_origins.py`: source ordinal, row, sequence of the conversation), `row_ids.npy`
-(`blend/row_ids.py`) and `quarantine.jsonl`.
+The files are `packed.parquet` (`formats/packed_rows.py`; absent without sequences, because readers refuse an empty
+file), `origins.npy` (`formats/row_origins.py`: source ordinal, row, and number of the sequence in its conversation),
+`row_ids.npy` (`blend/row_ids.py`) and `quarantine.jsonl`.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from dataprep_assets.engine.artifact.build import WrittenFiles, ensure_built
 from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.errors import BadRecordError, FormatError, count_of
 from dataprep_assets.formats.flat_bins import read_ranges
-from dataprep_assets.formats.packed_rows import pad_segments, padded_lengths, write_rows
+from dataprep_assets.formats.packed_rows import compute_padded_lengths, pad_segments, write_rows
 from dataprep_assets.formats.row_origins import ORIGINS, write_origins
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import sweep
@@ -38,26 +38,27 @@ from dataprep_assets.pipelines.blend.sft.shard import (
     SftShard,
 )
 from dataprep_assets.pipelines.blend.sft.source_rows import read_quarantine
-from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, spool_artifact, spool_source
-from dataprep_assets.sources.readers.unreadable import budget_advice
+from dataprep_assets.pipelines.blend.sft.spool import CHOSEN, SpoolFacts, get_spool_artifact, spool_source
+from dataprep_assets.sources.readers.unreadable import format_budget_advice
 from dataprep_assets.stores.files import concatenate
 from dataprep_assets.stream.token_stream import Fetch, fetch_missing
 from dataprep_assets.table import format_share
 
 
 def pack_shard(shard: SftShard, verification: Verification = "full") -> Receipt:
-    """Pack the spools of a shard, commit it, and delete the spools (a worker's task).
+    """Pack the spools of a shard, commit the shard, and delete the spools; return the receipt (a worker's task).
 
-    Raises BadRecordError if more rows were dropped than the budget allows, MissingArtifactError without spools.
+    Raises BadRecordError if more rows were dropped than the budget allows, and MissingArtifactError if a spool is
+    missing.
     """
 
     def write(staged: Path) -> WrittenFiles:
-        return _Packing(shard).write(staged)
+        return _ShardPacking(shard).write(staged)
 
-    # look again for the listed rows that the shard has read, because a worker may have died after the commit
+    # update the retracted ids, because a worker that died after the commit may have changed the shard
     shard = shard.with_current_retractions()
-    # Commit the shard first, because a kill after discarding its spools would lose it. The next run discards spools
-    # left next to a finished shard.
+    # Commit the shard before discarding its spools, because a killed run would otherwise lose both. The next run
+    # discards the spools of a finished shard.
     receipt, _ = ensure_built(shard.recipe, shard.store, write, verification)
     discard_spools(shard)
     return receipt
@@ -69,12 +70,12 @@ def build_sft_shard(shard: SftShard, verification: Verification, fetch: Fetch | 
     Args:
         shard: The shard to build.
         verification: How thoroughly a finished shard is verified before it is reused.
-        fetch: Fetches the source files that are missing in this machine's mirror.
+        fetch: Fetches source files that are missing in this machine's mirror.
 
     Returns:
         The receipt, and whether the shard was reused.
     """
-    if (receipt := current_sft_shard(shard, verification)) is not None:
+    if (receipt := find_current_sft_shard(shard, verification)) is not None:
         return receipt, True
     fetch_missing(shard.sources, fetch)
     for source in shard.sources:
@@ -82,8 +83,8 @@ def build_sft_shard(shard: SftShard, verification: Verification, fetch: Fetch | 
     return pack_shard(shard, verification), False
 
 
-def current_sft_shard(shard: SftShard, verification: Verification) -> Receipt | None:
-    """Return the receipt of a current shard and delete its spools; None if it must be built (a worker's task)."""
+def find_current_sft_shard(shard: SftShard, verification: Verification) -> Receipt | None:
+    """Return the receipt of an up-to-date shard, and delete its spools; None if it must be built (a worker's task)."""
     if (receipt := shard.store.find_current(shard.artifact, shard.key, verification)) is not None:
         discard_spools(shard)
     return receipt
@@ -91,38 +92,40 @@ def current_sft_shard(shard: SftShard, verification: Verification) -> Receipt | 
 
 def discard_spools(shard: SftShard) -> None:
     """Delete the spools of a shard, and files that killed runs left next to them."""
-    folders = [spool_artifact(shard.artifact, source.ordinal).directory(shard.scratch) for source in shard.sources]
+    folders = [get_spool_artifact(shard.artifact, source.ordinal).directory(shard.scratch) for source in shard.sources]
     sweep(folders)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)  # a reused shard has no spools
 
 
-class _Packing:
+class _ShardPacking:
     """Packing of the spools of one shard."""
 
     def __init__(self, shard: SftShard) -> None:
         self._shard = shard
         scratch = LocalArtifacts(shard.scratch)
-        artifacts = [spool_artifact(shard.artifact, source.ordinal) for source in shard.sources]
+        artifacts = [get_spool_artifact(shard.artifact, source.ordinal) for source in shard.sources]
         self._receipts = [scratch.require(artifact) for artifact in artifacts]
         self._facts = [SpoolFacts.from_receipt(receipt) for receipt in self._receipts]
         self._ledgers = [require_ledger(receipt) for receipt in self._receipts]
         self._folders = [scratch.directory(artifact) for artifact in artifacts]
         for source, receipt in zip(shard.sources, self._receipts, strict=True):
-            # the key contains the settings, so it rejects a spool with different settings
-            if receipt.key != spool.spool_key(shard.plan, source):
+            # compare the keys, because a spool that was built with different settings must not be packed
+            if receipt.key != spool.compute_spool_key(shard.plan, source):
                 raise FormatError(
                     f"{receipt.artifact} {receipt.partition}: built with different settings. Run the dataset again"
                 )
 
     def write(self, staged: Path) -> WrittenFiles:
-        """Write the files of the artifact, and return the facts for the receipt."""
+        """Write the files of the shard; return the facts for its receipt."""
         shard, plan = self._shard, self._shard.plan
         ledger = Ledger.total(self._ledgers)
-        ledger.balance(str(shard.artifact))
+        ledger.require_balance(str(shard.artifact))
         self._check_budget(ledger)
         lengths = self._join_arrays(spool.LENGTHS, np.uint32).astype(np.int64)
-        bins = pack_items(self._row_tokens(lengths), plan.pack_size, shard.packing.algorithm, seed=shard.packing.seed)
+        bins = pack_items(
+            self._measure_sequences(lengths), plan.pack_size, shard.packing.algorithm, seed=shard.packing.seed
+        )
         if len(lengths):
             layout = lay_out_whole(bins, lengths)
             self._write_rows(staged, layout)
@@ -141,13 +144,13 @@ class _Packing:
             recipe=replace(shard, retracted=retracted).recipe,
         )
 
-    def _row_tokens(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many positions of a row each sequence fills: its tokens, or its length with padded labels."""
+    def _measure_sequences(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of positions in a row that each sequence fills, including padding."""
         multiple = self._shard.packing.pad_to_multiple
-        return lengths if multiple == 1 else padded_lengths(lengths, multiple) - 1
+        return lengths if multiple == 1 else compute_padded_lengths(lengths, multiple) - 1
 
     def _sum_facts(self, ledger: Ledger, lengths: NDArray[np.int64], bins: Bins) -> PackedSftFacts:
-        """Return the facts of the shard, summed over its spools."""
+        """Return the facts of the shard, whose counts are sums over its spools."""
         shard, plan, spooled = self._shard, self._shard.plan, self._facts
         drops = sum((Counter(facts.sequences_dropped) for facts in spooled), Counter[str]())
         cuts = sum((Counter(facts.conversations_cut) for facts in spooled), Counter[str]())
@@ -187,16 +190,16 @@ class _Packing:
                 else {}
             ),
             certificate=plan.certificate,
-            sources=tuple(_source_facts(source, facts, row_ledger) for source, facts, row_ledger in parts),
+            sources=tuple(_build_source_facts(source, facts, row_ledger) for source, facts, row_ledger in parts),
         )
 
     def _join_arrays(self, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [np.fromfile(folder / name, dtype) for folder in self._folders]
-        # a shard may have no source file, and NumPy cannot concatenate an empty list
+        # NumPy cannot concatenate an empty list, but a shard may have no source file
         return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
     def _write_rows(self, staged: Path, layout: RowLayout) -> None:
-        """Write the packed file. The kernel joins the spools, which are then read one row group at a time."""
+        """Write the packed file, for which the spools are joined into one file and read one row group at a time."""
         size, reads = int(layout.lengths.sum()), []
         for name, dtype in ((spool.TOKENS, "<i4"), (spool.MASKS, "u1")):
             concatenate([folder / name for folder in self._folders], staged / name)
@@ -229,7 +232,7 @@ class _Packing:
                 f"{self._shard.artifact}: {total} of {count_of(ledger.rows_in, 'row')} would be dropped "
                 f"({', '.join(f'{reason}: {count:,}' for reason, count in bad_counts.items())}), more than the budget "
                 f"of {format_share(self._shard.budget)}. First error: "
-                f"{self._describe_first_bad()}. {budget_advice(total, ledger.rows_in)}"
+                f"{self._describe_first_bad()}. {format_budget_advice(total, ledger.rows_in)}"
             )
 
     def _describe_first_bad(self) -> str:
@@ -243,7 +246,7 @@ class _Packing:
         return "not in the quarantine"
 
 
-def _source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -> PackedSourceFacts:
+def _build_source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -> PackedSourceFacts:
     return PackedSourceFacts(
         file=source.label,
         ordinal=source.ordinal,
@@ -255,7 +258,7 @@ def _source_facts(source: ChatSource, facts: SpoolFacts, ledger: Ledger) -> Pack
         sequences=facts.sequences,
         tokens=ledger.tokens,
         form=facts.form,
-        # omit counts of 0, which keeps most lines short
+        # omit counts of 0, because most sources have none
         **{name: count for name in LOSSES if (count := getattr(ledger, name))},
         **{"cuts": facts.conversations_cut} if facts.conversations_cut else {},
     )

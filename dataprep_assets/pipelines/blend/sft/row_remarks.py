@@ -1,6 +1,6 @@
-"""Remarks on the rows of a dataset of conversations: their form and their unread keys.
+"""Remarks on the rows of datasets of conversations or pairs: the form of the rows, and their unread keys.
 
-Entry points: `find_rows_remark` for the first rows, `describe_rows` for all rows of finished shards.
+Entry points: `find_rows_remark` for the first rows, and `describe_rows` for all rows of finished shards.
 """
 
 import itertools
@@ -14,8 +14,8 @@ from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.losses import dataset_name
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
+from dataprep_assets.pipelines.blend.losses import parse_dataset_name
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.sft.shard import ChatFacts
 from dataprep_assets.sources.readers.first_rows import ROWS, read_first_rows, sample_files
 from dataprep_assets.tokenization.chat.messages import (
@@ -26,7 +26,7 @@ from dataprep_assets.tokenization.chat.messages import (
     read_conversation,
     read_preference,
 )
-from dataprep_assets.tokenization.chat.row_forms import Form, count_keys, keys_beyond, unread_keys
+from dataprep_assets.tokenization.chat.row_forms import Form, count_keys, find_unread_keys, remove_template_keys
 
 _MAX_NAMES = 8
 """Maximum number of keys or datasets in a sentence."""
@@ -35,20 +35,20 @@ _MAX_NAMES = 8
 def find_rows_remark(
     blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path], keys: tuple[str | int, ...], template: str
 ) -> Remark | None:
-    """Return a remark on the form of a dataset's first rows and their unread keys; None if nothing is unusual.
+    """Return a remark on the form and the unread keys of a dataset's first rows; None if neither is unusual.
 
     Args:
         blend: The declaration.
-        dataset: One of its datasets.
-        paths: Its files, in order.
-        keys: Path of the YAML key that the remark is about.
-        template: Text of the chat template, which may read keys of messages; empty if it is unknown.
+        dataset: One of the blend's datasets.
+        paths: The dataset's files, in order.
+        keys: Path of the YAML key for the remark.
+        template: Text of the chat template, which may read keys of messages; empty if the text is unknown.
     """
     options, is_pairs = blend.chat_options, blend.stage == "pairs"
-    fields = conversation_fields(options, dataset)
+    fields = get_conversation_fields(options, dataset)
     forms: dict[Form, None] = {}
     unread, count = Counter[str](), 0
-    with suppress(DataprepError, OSError):  # another remark reports a damaged file
+    with suppress(DataprepError, OSError):  # a different remark reports damaged files
         for path in sample_files(paths):
             first_form: Form | None = None
             rows = read_first_rows([path], dataset.reading, as_json=options.choices.reads_json)
@@ -68,11 +68,11 @@ def find_rows_remark(
                     return Remark(keys=keys, sentence=sentence, of_source=not is_drop, hint=is_drop)
                 forms[conversation.form] = None
                 messages = [message for side in sides for message in side.messages]
-                count_keys(unread, unread_keys(row, messages, conversation.form, fields) - {blend.id_field})
-    known_keys = keys_beyond(unread, template)
+                count_keys(unread, find_unread_keys(row, messages, conversation.form, fields) - {blend.id_field})
+    known_keys = remove_template_keys(unread, template)
     if not known_keys and set(forms) <= {"pairs" if is_pairs else "messages"}:
         return None
-    # hide both, because counts may be sensitive, and any text can be a key, even a sensitive one
+    # hide counts and keys, because counts may be sensitive, and a key may be any text
     if blend.sensitive:
         return Remark(
             keys=keys,
@@ -84,11 +84,11 @@ def find_rows_remark(
 
 
 def describe_rows(receipts: Iterable[Receipt]) -> Iterator[str]:
-    """Yield lines on the form and the unread keys of each dataset's rows, from the receipts of its shards."""
+    """Yield lines with the form and the unread keys of each dataset's rows, from the receipts of its shards."""
     forms: dict[str, dict[Form, None]] = {}
     unread: dict[str, Counter[str]] = {}
     for receipt in receipts:
-        facts, name = ChatFacts.from_receipt(receipt), dataset_name(receipt.partition)
+        facts, name = ChatFacts.from_receipt(receipt), parse_dataset_name(receipt.partition)
         forms.setdefault(name, {}).update(dict.fromkeys(source.form for source in facts.sources if source.form))
         unread.setdefault(name, Counter()).update(facts.unread_keys)
     names: dict[str, list[str]] = {}
@@ -101,7 +101,7 @@ def describe_rows(receipts: Iterable[Receipt]) -> Iterator[str]:
 
 
 def _describe_forms(forms: Collection[Form], unread: Mapping[str, int]) -> str:
-    """Describe the row forms and their unread keys (key → number of rows; an empty key if names are hidden)."""
+    """Return a text with the forms of rows and the number of rows per unread key. An empty key hides the names."""
     sentence = f"form {', '.join(forms)}"
     if not unread:
         return sentence

@@ -1,6 +1,7 @@
-"""Counts the tokens of a few rows, from which a preview estimates the others.
+"""Token counts of a few rows, from which the preview estimates the tokens of all rows.
 
-Rows are rendered and cut as in a spool, so the counts include the template's own text, tool declarations and turns.
+Rows are rendered and truncated as in a spool, so the counts include the template's own text, tool declarations and
+turns.
 
 Entry points: `build_row_counter`; `build_refusal_function` for refused rows.
 """
@@ -27,32 +28,32 @@ from dataprep_assets.tokenization.losses import encode_or_locate, locate_row
 
 
 def build_row_counter(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[str, RowBlock], float]:
-    """Return a function that counts the tokens per row of some rows of a file; a refused row has none.
+    """Return a function that computes the mean number of tokens per row of a block; refused rows count as 0 tokens.
 
-    It encodes with the reference engine. Raises ConfigError or TokenizerError for a template that cannot be used.
+    The function encodes with the reference engine. Raises ConfigError or TokenizerError for an unusable template.
     """
-    return partial(_count_tokens_per_row, _plan(blend, dataset))
+    return partial(_count_tokens_per_row, _build_plan(blend, dataset))
 
 
 def build_refusal_function(blend: BlendDeclaration, dataset: BlendDataset) -> Callable[[dict[str, Any]], str | None]:
-    """Return a function that explains why a row is not a conversation, or why its template refuses it.
+    """Return a function that returns the reason why a row is refused, also by its template; None if it is not refused.
 
     Raises the errors of `build_row_counter`.
     """
-    return partial(_explain_refusal, _plan(blend, dataset), has_words=not blend.sensitive)
+    return partial(_explain_refusal, _build_plan(blend, dataset), has_words=not blend.sensitive)
 
 
-def _plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
+def _build_plan(blend: BlendDeclaration, dataset: BlendDataset) -> ChatPlan:
     bundle = load_declared_tokenizer(blend.required_tokenizer)
     plan = build_chat_plan(blend, refuse_engine(bundle, "text", "tokenizers", "a preview"), dataset)
-    load_tools(plan)  # reports an unusable template before any row
+    load_tools(plan)  # raise the error for an unusable template before any row is read
     return plan
 
 
 def _explain_refusal(plan: ChatPlan, row: dict[str, Any], *, has_words: bool) -> str | None:
     rendered = _render(plan, row)
     if isinstance(rendered, Refusal):
-        # a template may quote the row
+        # hide the template's words for sensitive data, because they may quote the row
         return f"{rendered} ({rendered.words})" if has_words and rendered.words else str(rendered)
     return None if rendered.sequences else "no_answer"
 

@@ -1,6 +1,6 @@
 """A shard of packed chat data: its sources and settings, its key, its files, and the facts of its receipt.
 
-`packed_sft.py` builds it; `packing.py` writes its files.
+`packed_sft.py` builds the shard, and `packing.py` writes its files.
 """
 
 from collections.abc import Container, Mapping
@@ -17,7 +17,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.packing.algorithms import ALGORITHMS, Algorithm
-from dataprep_assets.pipelines.blend.row_ids import current_retractions
+from dataprep_assets.pipelines.blend.row_ids import find_current_retractions
 from dataprep_assets.pipelines.blend.sft import spool
 from dataprep_assets.pipelines.blend.sft.chat_plan import ChatPlan, ChatSource
 from dataprep_assets.tokenization.chat.row_forms import Form
@@ -31,9 +31,8 @@ QUARANTINE = spool.QUARANTINE
 class PackPlan:
     """Settings for packing sequences into rows of at most `pack_size` tokens.
 
-    With `pad_to_multiple` above 1, `pad_id` pads each sequence to a multiple of labels, and `pack_size` counts labels.
-
-    Raises ConfigError for invalid settings.
+    With `pad_to_multiple` above 1, the labels of each sequence are padded with `pad_id` to this multiple, and
+    `pack_size` is a number of labels. Raises ConfigError for invalid settings.
     """
 
     algorithm: Algorithm = "first_fit_shuffle"
@@ -55,11 +54,11 @@ class PackPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatShard:
-    """One shard of chat data to build: its artifact, and its sources in order. Picklable.
+    """A shard of chat data, ready to build: its artifact, and its sources in order. Instances are picklable.
 
-    `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` forces a rebuild, because it
-    changes the key. `retracted` are the listed ids of rows that the shard has read, as far as is known before the
-    build. With these ids, the key is the finished shard's key.
+    `budget` is the maximum share of rows that may be dropped as bad. A changed `salt` changes the key, which forces a
+    rebuild. `retracted` are the listed ids whose rows the shard has read. Before the build, they are known only from an
+    existing shard. The key of the finished shard covers the actual ids.
     """
 
     artifact: Artifact
@@ -71,8 +70,8 @@ class ChatShard:
     retracted: tuple[str, ...] = ()
 
     def with_current_retractions(self) -> Self:
-        """Return the shard with the listed ids that its current version has read."""
-        return replace(self, retracted=current_retractions(self.store, self.artifact, self.plan.retractions))
+        """Return a copy of the shard with the listed ids that the existing shard has read."""
+        return replace(self, retracted=find_current_retractions(self.store, self.artifact, self.plan.retractions))
 
     @property
     def partition(self) -> str:
@@ -86,16 +85,16 @@ class ChatShard:
 
     @property
     def key(self) -> str:
-        """Digest of everything that decides the shard's bytes."""
+        """Digest of everything that determines the shard's bytes."""
         return self.recipe.key
 
     @property
     def recipe(self) -> Recipe:
-        """The named inputs and settings that decide the shard's bytes."""
+        """The named inputs and settings that determine the shard's bytes."""
         raise NotImplementedError
 
-    def recipe_of(self, version: int, settings: Mapping[str, Any], omitted: Container[str] = ()) -> Recipe:
-        """Return the recipe of a shard with further `settings`, and without the `omitted` settings of its plan."""
+    def build_recipe(self, version: int, settings: Mapping[str, Any], omitted: Container[str] = ()) -> Recipe:
+        """Return the recipe of a shard with additional `settings`, and without the `omitted` settings of its plan."""
         plan_settings = self.plan.key_parts()
         tokenizer, template = plan_settings.pop("tokenizer"), plan_settings.pop("template")
         return Recipe.from_ingredients(
@@ -108,20 +107,20 @@ class ChatShard:
                 "formats": [[source.format, source.compression] for source in self.sources],
                 **{name: limit for source in self.sources for name, limit in source.limits.items()},
                 "force": self.salt,
-                # only if there are any, so that other shards keep their keys
+                # add the ids only if there are any, so that other shards keep their keys
                 **({"retracted": describe_ids(self.retracted)} if self.retracted else {}),
             },
             sources={
                 "tokenizer": tokenizer,
                 "chat_template": template,
-                **{_source_name(source): source.sha256 for source in self.sources},
+                **{_format_source_name(source): source.sha256 for source in self.sources},
             },
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SftShard(ChatShard):
-    """One shard of packed conversations to build."""
+    """A shard of packed conversations, ready to build."""
 
     packing: PackPlan
 
@@ -137,7 +136,7 @@ class SftShard(ChatShard):
         # add the setting only if it is set, so that other shards keep their keys
         if packing.pad_to_multiple > 1:
             settings |= {"pad_to_multiple": packing.pad_to_multiple, "pad_id": packing.pad_id}
-        return self.recipe_of(VERSION, settings)
+        return self.build_recipe(VERSION, settings)
 
     @property
     def scratch(self) -> Path:
@@ -145,16 +144,16 @@ class SftShard(ChatShard):
         return self.store.root / self.artifact.dataset / SPOOLS
 
 
-def _source_name(source: ChatSource) -> str:
-    """Return the name of a source file, or of a range of its rows."""
+def _format_source_name(source: ChatSource) -> str:
+    """Return the label of a source file; for a range of its rows, the label followed by the range."""
     is_complete = source.rows.first == 1 and source.rows.stop is None
     return source.label if is_complete else f"{source.label}[{source.rows.first}:{source.rows.stop}]"
 
 
 class PackedSourceFacts(Facts):
-    """A source file: the range of its rows, and their outcomes.
+    """Facts of a source file: the range of rows that were read, and their outcomes.
 
-    `dropped` and `cuts` count rows by reason. `form` is the form of the rows, None if there are no conversations.
+    `dropped` and `cuts` count rows by reason. `form` is the form of the rows; None if there are no conversations.
     """
 
     file: str
@@ -174,7 +173,7 @@ class PackedSourceFacts(Facts):
 
 
 class ChatSourceFacts(Facts):
-    """A source file of any shard of chat data: the form of its rows."""
+    """Facts that source files of packed conversations and of pairs have in common: the form of their rows."""
 
     form: Form | None
 
@@ -197,16 +196,16 @@ class PackedSftFacts(Facts):
 
     Attributes:
         bins: Number of packed rows.
-        fill: Average share of `pack_size` tokens that a row has.
+        fill: Average share of `pack_size` that the tokens of a row fill.
         packing_factor: Average number of sequences per row.
         truncated: Number of kept sequences that were truncated to `max_doc_tokens`.
         truncated_to_pack_size: Number of kept sequences that were truncated to `pack_size`.
         sequences_dropped: Number of sequences dropped from kept conversations, by reason.
         conversations_cut: Number of incomplete conversations, by reason.
-        unread_keys: Number of rows with a key that is not read, by key; the key is empty if names are hidden.
+        unread_keys: Number of rows per key that is not read; the key is empty if names are hidden.
         stop_ids: Ids of the tokens that end an answer.
-        turn_end: Ids that are trained after a stop token.
-        template_writes: The table of the template's capabilities.
+        turn_end: Ids of the text after a stop token that is also trained.
+        template_writes: The parts of a conversation that the template writes, as a table of its capabilities.
         retracted: The ids (16 hex digits) on the retraction list whose rows were left out.
     """
 

@@ -1,4 +1,4 @@
-"""The rows of a source file of chat data: reads their conversations or preferences, and keeps the dropped ones.
+"""Reading of the conversations or preferences in a source file of chat data, with a quarantine for dropped rows.
 
 Entry points: `SourceRows`; `read_quarantine`.
 """
@@ -32,21 +32,21 @@ from dataprep_assets.tokenization.chat.messages import (
     Preference,
     Refusal,
 )
-from dataprep_assets.tokenization.chat.row_forms import Form, count_keys, unread_keys
+from dataprep_assets.tokenization.chat.row_forms import Form, count_keys, find_unread_keys
 
 R = TypeVar("R", Conversation, Preference)
 _Read = Callable[[Mapping[str, Any], ConversationFields, ChatChoices], R | Refusal]
 
 
 class SourceRows(Generic[R]):
-    """Reader of the rows of one file, which keeps the dropped ones.
+    """Reader of the rows of one file, which counts and quarantines dropped rows.
 
     Attributes:
         source: The file.
-        form: The form of the file's rows, known from its first conversation; None if there is none.
+        form: The form of the file's rows, which its first conversation determines; None before it is read.
         dropped: Number of dropped rows, by reason.
-        quarantine: A line per dropped row that is not retracted, in the order of dropping.
-        unread: Number of rows with a key that is not read, by key; the key is empty if names are hidden.
+        quarantine: A line for each dropped row that is not retracted, in the order of dropping.
+        unread: Number of rows per key that is not read; the key is empty if names are hidden.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class SourceRows(Generic[R]):
         chosen_reasons: Container[str],
         ids: ReadRows,
     ) -> None:
-        """Prepare reading a file by `read_row`; rows that are dropped for `chosen_reasons` never fail the build.
+        """Prepare to read a file, whose rows `read_row` parses.
 
-        `ids` keeps the ids of the rows.
+        Rows that are dropped for `chosen_reasons` never fail the build. `ids` records the ids of the rows.
         """
         self._plan, self.source, self._chosen_reasons = plan, source, chosen_reasons
         self._read_row: _Read[R] = read_row
@@ -67,37 +67,37 @@ class SourceRows(Generic[R]):
         self.dropped: Counter[str] = Counter()
         self.quarantine: list[bytes] = []
         self.unread: Counter[str] = Counter()
-        # location and reason of the file's first bad row; whether any row has messages
+        # the location and reason of the file's first bad row, and whether any row has messages
         self._first_bad, self._has_read = "", False
         self.form: Form | None = self._find_form_before() if source.rows.first > 1 else None
 
     @contextmanager
     def open(self) -> Iterator[RowReader]:
-        """Open a reader of the rows. At its end, the file must have its digest and a row with messages.
+        """Open a reader of the file's rows, and validate the file when the reader is closed.
 
-        Raises CorruptSourceError for a different digest, BadRecordError for a file whose rows have no messages, even
+        Raises CorruptSourceError if the file's digest has changed, and BadRecordError if no row has messages, even
         under the policy `drop`.
         """
         reader = self.source.read_rows(as_json=self._plan.choices.reads_json)
         try:
             yield reader
         except BadRecordError:
-            # a damaged file must not be reported as bad rows
+            # verify the file first, because a damaged file must not be reported as bad rows
             self._require_digest(sha256_file(self.source.path))
             self._require_readable()
             raise
-        # digest the bytes that were read, so that the file cannot be replaced in between
+        # verify the bytes that were read, because the file may have been replaced during reading
         self._require_digest(reader.sha256)
         self._require_readable()
 
     def read(self, row: Mapping[str, Any], number: int) -> R | Refusal:
-        """Return the conversation or preference of a row, or its refusal; keep its id and count its unread keys."""
+        """Return the conversation or preference in a row, or a Refusal; record its id and count its unread keys."""
         plan = self._plan
         is_retracted = self._ids.is_retracted(row, self.source.ordinal, number)
         result = self._read_row(row, plan.fields, plan.choices)
         self._has_read |= result != NO_MESSAGES
         if not isinstance(result, Refusal):
-            # a removed row still decides the form, because its removal must not change how other rows are read
+            # a retracted row also determines the form, because its removal must not change how other rows are read
             self.form = self.form or result.form
         if is_retracted:
             return Refusal(RETRACTED)
@@ -106,30 +106,30 @@ class SourceRows(Generic[R]):
         if result.form != self.form:
             return Refusal(OTHER_FORM)
         ids = plan.retractions.ids
-        if keys := unread_keys(row, result.messages, result.form, plan.fields) - {ids and ids.id_field}:
+        if keys := find_unread_keys(row, result.messages, result.form, plan.fields) - {ids and ids.id_field}:
             count_keys(self.unread, keys if plan.names_keys else {""})
         return result
 
     def drop(self, record: BadRecord, refusal: Refusal | None = None) -> None:
-        """Count a dropped row, and keep it unless it is retracted.
+        """Count a dropped row, and quarantine it unless it is retracted.
 
-        Raises BadRecordError for a bad row under the policy `fail`.
+        Raises BadRecordError for a bad row if the policy is `fail`.
         """
         if record.reason == RETRACTED:
             self.dropped[RETRACTED] += 1
             return
         self._first_bad = self._first_bad or describe_place(record)
         if self._plan.bad_rows == "fail" and record.reason not in self._chosen_reasons:
-            raise _bad_row_error(self.source.label, record, refusal)
+            raise _build_bad_row_error(self.source.label, record, refusal)
         self.dropped[record.reason] += 1
-        self.quarantine.append(_quarantine_line(self.source.label, record, refusal))
+        self.quarantine.append(_encode_quarantine_line(self.source.label, record, refusal))
 
     def _require_digest(self, sha256: str) -> None:
         source = self.source
         require_digest(source.label, source.digests.digest_of(sha256), source.sha256, "its snapshot")
 
     def _require_readable(self) -> None:
-        """Raise BadRecordError if the file has rows, but none with messages, even under the policy `drop`."""
+        """Raise BadRecordError if the file has bad rows and no row with messages, even if the policy is `drop`."""
         if self._has_read or not self._first_bad:
             return
         if (error := find_unreadable_error(self.source, self._first_bad, self._has_messages)) is not None:
@@ -139,7 +139,7 @@ class SourceRows(Generic[R]):
         return any(result != NO_MESSAGES for result in self._read_results(part))
 
     def _find_form_before(self) -> Form | None:
-        """Return the form of the first conversation before the range of rows; None if there is none."""
+        """Return the form of the first conversation before the range of rows; None if there is no conversation."""
         earlier_rows = replace(self.source, rows=RowRange(1, self.source.rows.first))
         results = self._read_results(earlier_rows)
         return next((result.form for result in results if not isinstance(result, Refusal)), None)
@@ -150,8 +150,8 @@ class SourceRows(Generic[R]):
                 yield self._read_row(row, self._plan.fields, self._plan.choices)
 
 
-def _bad_row_error(label: str, record: BadRecord, refusal: Refusal | None) -> BadRecordError:
-    """Return the error of a bad row of the file `label`, with the message at fault and advice."""
+def _build_bad_row_error(label: str, record: BadRecord, refusal: Refusal | None) -> BadRecordError:
+    """Return the error for a bad row of the file `label`, which names the invalid message and has advice."""
     byte = f", byte {record.byte}" if record.byte >= 0 else ""
     message_note = "" if refusal is None or refusal.message is None else f", message {refusal.message}"
     words = f" {refusal.words!r}" if refusal and refusal.words else ""
@@ -163,8 +163,8 @@ def _bad_row_error(label: str, record: BadRecord, refusal: Refusal | None) -> Ba
     )
 
 
-def _quarantine_line(label: str, record: BadRecord, refusal: Refusal | None) -> bytes:
-    """Return the line of a quarantine file for a dropped row of the file `label`."""
+def _encode_quarantine_line(label: str, record: BadRecord, refusal: Refusal | None) -> bytes:
+    """Return the line in the quarantine file for a dropped row of the source file `label`."""
     line = {
         "file": label,
         "row": record.row,
@@ -178,7 +178,7 @@ def _quarantine_line(label: str, record: BadRecord, refusal: Refusal | None) -> 
 
 
 def read_quarantine(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a quarantine file; none if the file is missing.
+    """Yield the rows of a quarantine file; no rows if the file does not exist.
 
     Raises FormatError for a line that is not a quarantined row.
     """

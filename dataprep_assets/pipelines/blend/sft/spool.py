@@ -1,12 +1,13 @@
-"""Builds the spool of a source file: the sequences of its conversations, encoded and masked but not yet packed.
+"""Build of the spool of a source file: the sequences of its conversations, encoded and masked but not yet packed.
 
-A spool is a small artifact that is stored next to its shard. Its key has everything that decides its bytes: template
-text, tokenizer, source digest, policies. So a rerun reuses the spools of a killed run, but none with other settings.
-A spool is deleted once its shard is packed.
+A spool is a small artifact that is stored next to its shard. Its key covers everything that determines its bytes: the
+template's text, the tokenizer, the source's digest and the policies. The next run therefore reuses the spools of a
+killed run, unless settings have changed. A spool is deleted when its shard is packed.
 
-Files: `tokens.bin` int32, `masks.bin` uint8 (label-aligned), `lengths.bin` uint32, `origins.bin` int64 pairs (row of
-the source file, sequence of the conversation), `row_ids.bin` int64 triples (source ordinal, row, hash of every row that
-was read), `quarantine.jsonl` (file, row, byte, reason of every dropped row that is not retracted).
+Its files are `tokens.bin` (int32), `masks.bin` (uint8, aligned with the labels), `lengths.bin` (uint32), `origins.bin`
+(int64 pairs: row of the source file, number of the sequence in its conversation), `row_ids.bin` (int64 triples: source
+ordinal, row, and hash of every row that was read), and `quarantine.jsonl` (file, row, byte and reason of every dropped
+row that is not retracted).
 """
 
 import time
@@ -26,7 +27,7 @@ from dataprep_assets.engine.artifact.build import Facts, WrittenFiles, ensure_bu
 from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import TokenizerError
 from dataprep_assets.execution.run_task import report_work
-from dataprep_assets.formats.packed_rows import token_ids
+from dataprep_assets.formats.packed_rows import view_ids_as_int32
 from dataprep_assets.integrity.artifacts import Artifact, LocalArtifacts
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
 from dataprep_assets.pipelines.blend.row_ids import ReadRows
@@ -44,7 +45,7 @@ from dataprep_assets.tokenization.chat.messages import (
     read_conversation,
 )
 from dataprep_assets.tokenization.chat.rendering import ConversationRenderer, RenderedConversation, keep_used_part
-from dataprep_assets.tokenization.chat.row_forms import Form, keys_beyond
+from dataprep_assets.tokenization.chat.row_forms import Form, remove_template_keys
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate, locate_row
 
 TOKENS, MASKS, LENGTHS, ORIGINS, ROW_IDS, QUARANTINE = (
@@ -57,9 +58,9 @@ TOKENS, MASKS, LENGTHS, ORIGINS, ROW_IDS, QUARANTINE = (
 )
 EMPTY, TOO_LONG = "empty_after_masking", "longer_than_pack_size"
 CHOSEN = (*FILTERED, EMPTY, TOO_LONG, RETRACTED)
-"""Reasons for dropping a row that the declaration chooses. The policy and the budget for bad records ignore them."""
+"""Reasons for dropping a row that the declaration chooses. They never fail the build and do not use up the budget."""
 BATCH = 512
-"""Conversations per call of the engine: enough to keep it busy with little memory."""
+"""Number of conversations per call of the engine, which keeps it busy and needs little memory."""
 
 
 class SpoolFacts(Facts):
@@ -69,9 +70,9 @@ class SpoolFacts(Facts):
         truncated: Number of kept sequences that were truncated to `max_doc_tokens`.
         truncated_to_pack_size: Number of kept sequences that were truncated to `pack_size`.
         sequences_dropped: Number of sequences dropped from kept conversations, by reason.
-        conversations_cut: Number of conversations without some of their messages, by reason.
-        form: The form of the file's rows, None if there are no conversations.
-        unread_keys: Number of rows with a key that is not read, by key; the key is empty if names are hidden.
+        conversations_cut: Number of conversations from which messages were left out, by reason.
+        form: The form of the file's rows; None if there are no conversations.
+        unread_keys: Number of rows per key that is not read; the key is empty if names are hidden.
     """
 
     sequences: int
@@ -85,7 +86,7 @@ class SpoolFacts(Facts):
 
 
 def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
-    """Return a plan's renderer, its encoder and the size of its vocabulary, loaded once per process."""
+    """Return a plan's renderer and encoder, and the size of its vocabulary. They are loaded once per process."""
     return _load_tools(digest_value([plan.key_parts(), plan.certificate]), plan.tokenizer, _UncomparedPlan(plan))
 
 
@@ -93,7 +94,7 @@ def load_tools(plan: ChatPlan) -> tuple[ConversationRenderer, ChatEncoder, int]:
 def _load_tools(
     plan_key: str, directory: Path, plan: "_UncomparedPlan"
 ) -> tuple[ConversationRenderer, ChatEncoder, int]:
-    # compare the digest, because a worker may load the folder later or on a different machine
+    # verify the digest, because a worker may load the folder later or on a different machine
     bundle = TokenizerBundle.load(directory)
     if bundle.digest != plan.value.tokenizer_digest:
         raise TokenizerError(f"{directory}: the tokenizer changed during the run. Run the dataset again")
@@ -103,7 +104,7 @@ def _load_tools(
 
 
 def cut_lengths(plan: ChatPlan, lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the lengths of sequences after truncation, and which are kept; both have shape `(sequences,)`."""
+    """Return the length of each sequence after truncation, and whether it is kept; both have shape `(sequences,)`."""
     if plan.max_doc_tokens is not None:
         lengths = np.minimum(lengths, plan.max_doc_tokens)
     if plan.too_long == "drop":
@@ -113,38 +114,38 @@ def cut_lengths(plan: ChatPlan, lengths: NDArray[np.int64]) -> tuple[NDArray[np.
 
 @dataclass(frozen=True)
 class _UncomparedPlan:
-    """Wrapper of a plan so that the cache compares only the digest passed with it."""
+    """Wrapper of a plan that compares equal to any other, so that the cache compares only the accompanying digest."""
 
     value: ChatPlan = field(compare=False)
 
 
-def spool_artifact(shard: Artifact, ordinal: int) -> Artifact:
-    """Return the artifact of the spool of a shard's source file."""
+def get_spool_artifact(shard: Artifact, ordinal: int) -> Artifact:
+    """Return the artifact of the spool for a shard's source file."""
     return Artifact(dataset=shard.dataset, name="sft_spool", partition=f"{shard.partition}.{ordinal:08d}")
 
 
-def spool_key(plan: ChatPlan, source: ChatSource) -> str:
-    """Return the digest of everything that decides the bytes of a spool."""
-    # the whole list, because the listed rows of the file are known only after the spool is built
+def compute_spool_key(plan: ChatPlan, source: ChatSource) -> str:
+    """Return the digest of everything that determines the bytes of a spool."""
+    # cover the whole retraction list, because the listed rows of the file are known only after the spool is built
     return digest_value(
         ["sft_spool", VERSION, plan.key_parts(), source.key_parts(), plan.retractions.listed_bytes.hex()]
     )
 
 
 def spool_source(plan: ChatPlan, source: ChatSource, root: Path, shard: Artifact) -> Receipt:
-    """Build the spool of a source file unless it is current (a worker's task).
+    """Build the spool of a source file unless it is up to date; return its receipt (a worker's task).
 
-    `plan` decides how `source` is encoded, `root` is the folder of the spools, and `shard` is the artifact that needs
-    them. Raises CorruptSourceError if the file is damaged or differs from the declared one, BadRecordError for a bad
-    row under the policy `fail`.
+    `plan` determines how `source` is encoded, `root` is the folder of the spools, and `shard` is the shard's artifact.
+    Raises CorruptSourceError if the file is damaged or has a different digest, and BadRecordError for a bad row if the
+    policy is `fail`.
     """
 
     def write(staged: Path) -> WrittenFiles:
-        return _Spooling(plan, source, staged).run()
+        return _SpoolBuild(plan, source, staged).run()
 
     recipe = Recipe(
-        artifact=spool_artifact(shard, source.ordinal),
-        key=spool_key(plan, source),
+        artifact=get_spool_artifact(shard, source.ordinal),
+        key=compute_spool_key(plan, source),
         version=VERSION,
         sources={
             source.label: source.sha256,
@@ -155,27 +156,27 @@ def spool_source(plan: ChatPlan, source: ChatSource, root: Path, shard: Artifact
     return ensure_built(recipe, LocalArtifacts(root), write)[0]
 
 
-class _Spooling:
-    """Build of a spool: encodes one file and counts the outcomes of its rows."""
+class _SpoolBuild:
+    """Build of a spool, which encodes one file and counts the outcomes of its rows."""
 
     def __init__(self, plan: ChatPlan, source: ChatSource, staged: Path) -> None:
         self._plan, self._source, self._staged = plan, source, staged
         self._renderer, self._encoder, self._vocab_size = load_tools(plan)
         self._losses = Losses(self._encoder.bundle, "text")
         self._ids = ReadRows(plan.retractions)
-        self._source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
-        # reason → sequences dropped from kept rows
+        self._read_source_rows = SourceRows(plan, source, read_conversation, CHOSEN, self._ids)
+        # reason → number of sequences that were dropped from kept conversations
         self._sequences_dropped: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
         self._files: dict[str, BinaryIO] = {}
         self._rows = self._blank = self._conversations = self._literals = self._characters = 0
         self._truncated = self._clamped = self._sequences = self._tokens = self._trained = self._sampled = 0
-        # initial values above and below every id
+        # begin above and below every id
         self._low, self._high = 1 << 31, -1
 
     def run(self) -> WrittenFiles:
-        """Write the spool's files, and return the facts for the receipt."""
-        source, rows = self._source, self._source_rows
+        """Write the spool's files; return the facts for its receipt."""
+        source, rows = self._source, self._read_source_rows
         with ExitStack() as stack:
             reader = stack.enter_context(rows.open())
             for name in (TOKENS, MASKS, LENGTHS, ORIGINS):
@@ -194,59 +195,59 @@ class _Spooling:
                 sequences_dropped=dict(sorted(self._sequences_dropped.items())),
                 conversations_cut=dict(sorted(self._cut.items())),
                 form=rows.form,
-                unread_keys=keys_beyond(rows.unread, self._plan.template.text),
+                unread_keys=remove_template_keys(rows.unread, self._plan.template.text),
             ),
             ledger=self._build_ledger(reader.bytes_read),
         )
 
     def _read_rows(self, reader: RowReader) -> None:
-        bytes_before, cpu = 0, time.process_time()
+        bytes_before, cpu_before = 0, time.process_time()
         for block in reader:
             tokens, conversations = self._tokens, self._conversations
             for start in range(0, len(block.rows), BATCH):
                 self._encode(block, start)
-            self._refuse_bad(block)
-            now = time.process_time()
+            self._drop_bad_rows(block)
+            cpu_now = time.process_time()
             report_work(
                 tokens=self._tokens - tokens,
                 documents=self._conversations - conversations,
                 source_bytes=reader.bytes_read - bytes_before,
-                cpu_ms=int((now - cpu) * 1000),
+                cpu_ms=int((cpu_now - cpu_before) * 1000),
             )
-            bytes_before, cpu = reader.bytes_read, now
+            bytes_before, cpu_before = reader.bytes_read, cpu_now
 
-    def _refuse_bad(self, block: RowBlock) -> None:
+    def _drop_bad_rows(self, block: RowBlock) -> None:
         self._rows += len(block.rows) + len(block.bad)
         self._blank += block.blank_lines
         for bad_row in block.bad:
-            self._source_rows.drop(bad_row)
+            self._read_source_rows.drop(bad_row)
 
     def _encode(self, block: RowBlock, start: int) -> None:
-        """Render, encode, mask and write one batch of a block's rows."""
+        """Render, encode, mask and write a batch of a block's rows, beginning at `start`."""
         conversations: list[RenderedConversation] = []
         indexes: list[int] = []
         for index in range(start, min(start + BATCH, len(block.rows))):
             rendered = self._render(block.rows[index], block.numbers[index])
             if isinstance(rendered, Refusal):
                 bad_row = BadRecord(block.numbers[index], block.offsets[index], rendered.reason)
-                self._source_rows.drop(bad_row, rendered)
+                self._read_source_rows.drop(bad_row, rendered)
             else:
                 self._cut.update(rendered.cuts)
                 conversations.append(rendered)
                 indexes.append(index)
-        # The batch's sequences are concatenated. `counts` has their number per row, `offsets` where each begins.
+        # The batch's sequences are concatenated. `counts` is their number per row, and `offsets` is where each begins.
         encoded = encode_or_locate(
             self._encoder.encode,
             conversations,
             self._encoder.bundle.name,
             lambda position: locate_row(self._source.label, block.numbers[indexes[position]]),
         )
-        # exclude conversations with placeholders, because the encoded text has none
+        # exclude conversations with placeholders for special tokens, because the encoded text does not contain them
         bare = (chunks for r in conversations if r.mark is None for chunks in r.sequences)
         self._losses.count([chunk.text for chunks in bare for chunk in chunks], encoded.tokens)
         counts = np.array([len(r.sequences) for r in conversations], np.int64)
         rows = np.array([block.numbers[i] for i in indexes], np.int64)
-        # before truncation, because the reference encodes whole sequences
+        # recheck before truncation, because the reference encodes whole sequences
         self._recheck_sample(conversations, rows, counts, encoded.tokens, encoded.offsets)
         tokens, trained_mask, offsets = encoded.tokens, encoded.trained, encoded.offsets
         self._literals += sum(r.mark is not None for r in conversations)
@@ -254,39 +255,39 @@ class _Spooling:
         lengths = np.diff(offsets)
         new_lengths, fits = cut_lengths(self._plan, lengths)
         if not np.array_equal(new_lengths, lengths):
-            # each token's position in its sequence, to be compared with the sequence's new length
+            # compare each token's position in its sequence with the sequence's new length
             positions = np.arange(len(tokens)) - np.repeat(offsets[:-1], lengths)
             is_inside = positions < np.repeat(new_lengths, lengths)
             tokens, trained_mask = tokens[is_inside], trained_mask[is_inside]
             offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(new_lengths)])
-        # align after truncation, because truncated tokens are not labels and a sequence's last token has no label
+        # align the mask after truncation, because the last token that remains predicts no label
         mask = align_with_labels(trained_mask, offsets)
-        # count per sequence, because a cumulative sum over all labels would take 8 bytes per byte of the mask
+        # count per sequence, because a cumulative sum over all labels would need 8 bytes per byte of the mask
         per_sequence = np.array([np.count_nonzero(mask[a:b]) for a, b in pairwise(offsets.tolist())], np.int64)
         keeps_untrained = self._plan.choices.untrained == "kept"
         keep = fits & ((np.diff(offsets) > 0) if keeps_untrained else (per_sequence > 0))
         reasons = np.where(fits, EMPTY, TOO_LONG)
-        self._close_rows(block, indexes, counts, keep, reasons)
+        self._count_conversations(block, indexes, counts, keep, reasons)
         self._count_cuts(lengths[keep], new_lengths[keep])
-        # each sequence's number within its conversation, counting dropped sequences
+        # number the sequences of each conversation, including dropped sequences
         sequence_numbers = np.arange(len(keep)) - np.repeat(np.cumsum(counts) - counts, counts)
         self._write(tokens, mask, np.diff(offsets), np.stack([np.repeat(rows, counts), sequence_numbers], axis=1), keep)
         self._trained += int(per_sequence[keep].sum())
 
     def _render(self, row: dict[str, Any], number: int) -> RenderedConversation | Refusal:
-        conversation = self._source_rows.read(row, number)
+        conversation = self._read_source_rows.read(row, number)
         if isinstance(conversation, Refusal):
             return conversation
         return keep_used_part(self._renderer.render(conversation))
 
     def _count_cuts(self, lengths: NDArray[np.int64], new_lengths: NDArray[np.int64]) -> None:
-        """Count the truncated sequences, given the lengths before and after truncation."""
+        """Count the truncated sequences, from the sequences' lengths before and after truncation."""
         max_tokens = self._plan.max_doc_tokens or 1 << 62
         self._truncated += int(np.count_nonzero(lengths > max_tokens))
         # count only sequences that `pack_size` shortens further than `max_doc_tokens`
         self._clamped += int(np.count_nonzero(new_lengths < np.minimum(lengths, max_tokens)))
 
-    def _close_rows(
+    def _count_conversations(
         self,
         block: RowBlock,
         indexes: list[int],
@@ -294,8 +295,11 @@ class _Spooling:
         keep: NDArray[np.bool_],
         reasons: NDArray[np.str_],
     ) -> None:
-        """Count conversations. One without a kept sequence is dropped for the reason of its first sequence."""
-        # fast path: most batches lose no sequence and need no step per row
+        """Count the conversations of a batch.
+
+        A conversation without a kept sequence is dropped, for the same reason as its first sequence.
+        """
+        # fast path, because most batches lose no sequence and need no loop over rows
         if keep.all() and (counts > 0).all():
             self._conversations += len(indexes)
             return
@@ -307,7 +311,7 @@ class _Spooling:
                 self._sequences_dropped.update(drop_reasons)
             else:
                 reason = drop_reasons[0] if drop_reasons else EMPTY
-                self._source_rows.drop(BadRecord(block.numbers[index], block.offsets[index], reason))
+                self._read_source_rows.drop(BadRecord(block.numbers[index], block.offsets[index], reason))
 
     def _write(
         self,
@@ -324,13 +328,13 @@ class _Spooling:
         if not len(tokens):
             return
         self._low, self._high = min(self._low, int(tokens.min())), max(self._high, int(tokens.max()))
-        # refuse such an id, because an embedding of the vocabulary's size has no row for it
+        # refuse an id outside the vocabulary, because the model's embedding has no row for it
         if self._high >= self._vocab_size:
             raise TokenizerError(
                 f"{self._source.label}: token id {self._high} is not less than the vocabulary size {self._vocab_size}. "
                 "Set `tokenizer.engine: tokenizers`"
             )
-        arrays = (token_ids(tokens, self._source.label), mask, lengths.astype(np.uint32), origins)
+        arrays = (view_ids_as_int32(tokens, self._source.label), mask, lengths.astype(np.uint32), origins)
         for name, array in zip((TOKENS, MASKS, LENGTHS, ORIGINS), arrays, strict=True):
             self._files[name].write(np.ascontiguousarray(array).data)
         self._sequences += len(lengths)
@@ -344,12 +348,13 @@ class _Spooling:
         tokens: NDArray[np.uint32],
         offsets: NDArray[np.int64],
     ) -> None:
-        """Encode a sample of the conversations again by the reference; raise CertificateError if ids differ."""
+        """Encode a sample of conversations again with the reference engine. Raises CertificateError if ids differ."""
         if self._plan.sample_rate <= 0 or not rendered_conversations:
             return
         ends = np.cumsum(counts)
         for index in sample_rows(rows.astype(np.uint64), self._source.sha256, self._plan.sample_rate).tolist():
-            # skip literal special tokens in messages, which are encoded as text but which the reference would match
+            # skip conversations with special tokens in messages: they are encoded as text, but the reference matches
+            # them
             if rendered_conversations[index].mark is None:
                 start, stop = offsets[ends[index] - counts[index]], offsets[ends[index]]
                 location = f"{self._source.label}: row {rows[index]}"
@@ -360,7 +365,7 @@ class _Spooling:
         ledger = Ledger(
             rows_in=self._rows,
             documents=self._conversations,
-            dropped=dict(sorted(self._source_rows.dropped.items())),
+            dropped=dict(sorted(self._read_source_rows.dropped.items())),
             blank_lines=self._blank,
             tokens=self._tokens,
             special_literals=self._literals,
@@ -371,5 +376,5 @@ class _Spooling:
             min_id=self._low if self._sequences else None,
             max_id=self._high if self._sequences else None,
         )
-        ledger.balance(self._source.label)
+        ledger.require_balance(self._source.label)
         return ledger

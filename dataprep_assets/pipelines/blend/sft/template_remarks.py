@@ -1,6 +1,6 @@
-"""Remarks of `dataprep check` on a chat template, which it tests on invented conversations and on the first rows.
+"""Remarks of `dataprep check` on a chat template, which is tested on invented conversations and on the first rows.
 
-Entry points: `template_remarks`, `find_lost_rows_remark`.
+Entry points: `find_template_remarks`, `find_lost_rows_remark`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, TokenizerError
 from dataprep_assets.pipelines.blend.data_blend import BlendDataset
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.pairs.encoding import render_preference
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.sft.chat_plan import (
     ChatPlan,
     chat_plan,
@@ -42,10 +42,10 @@ _ROWS = 100
 
 
 @lru_cache(maxsize=4)
-def _plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | None:
+def _build_plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | None:
     """Return the plan of a template, and its tokenizer; None if a file of either is not on this machine.
 
-    `options` and `tokenizer` are the declarations as JSON.
+    `options` and `tokenizer` are the declarations as JSON, which can be keys of the cache.
     """
     sft_options, tokenizer_declaration = (
         SftOptions.model_validate_json(options),
@@ -56,20 +56,20 @@ def _plan(options: str, tokenizer: str) -> tuple[ChatPlan, TokenizerBundle] | No
         or (bundle := find_local_tokenizer(tokenizer_declaration, "text")) is None
     ):
         return None
-    # use the reference, because no engine is certified yet and it is fast enough for a few conversations
+    # use the reference, because no engine is certified yet, and the reference is fast enough for a few conversations
     certificate = refuse_engine(bundle, "text", "tokenizers", "a trial of the template")
     return chat_plan(
         bundle, certificate, load_declared_template(sft_options, tokenizer_declaration), **sft_options.plan_settings()
     ), bundle
 
 
-def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, stage: str = "sft") -> Iterator[Remark]:
-    """Yield remarks on the template of `options` together with `tokenizer`, at the key of the options of `stage`.
+def find_template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, stage: str = "sft") -> Iterator[Remark]:
+    """Yield remarks on the template of `options` together with `tokenizer`, at the key `chat_template` of `stage`.
 
-    There are none for a template or tokenizer on the Hub that is not in this machine's cache.
+    If the template or the tokenizer is not on this machine, there are no remarks.
     """
     try:
-        plan_and_bundle = _plan(options.model_dump_json(), tokenizer.model_dump_json())
+        plan_and_bundle = _build_plan(options.model_dump_json(), tokenizer.model_dump_json())
     except (ConfigError, TokenizerError) as error:
         yield Remark(keys=(stage, "chat_template"), sentence=str(error))
         return
@@ -90,24 +90,26 @@ def template_remarks(options: SftOptions, tokenizer: TokenizerDeclaration, stage
         )
 
 
-def template_text(blend: BlendDeclaration) -> str:
-    """Return the text of a blend's template; empty if it is not available on this machine."""
+def load_template_text(blend: BlendDeclaration) -> str:
+    """Return the text of a blend's template; empty if the template is not on this machine or is unusable."""
     options = blend.chat_options
-    with suppress(DataprepError):  # another remark reports the error
+    with suppress(DataprepError):  # a different remark reports the error
         if has_local_template(options, blend.required_tokenizer):
             return load_declared_template(options, blend.required_tokenizer).text
     return ""
 
 
 def find_lost_rows_remark(blend: BlendDeclaration, dataset: BlendDataset, paths: Sequence[Path]) -> Remark | None:
-    """Return a remark on features of a dataset's first rows that the template drops; None if it drops nothing."""
+    """Return a remark on parts of a dataset's first rows that the template leaves out; None if it writes all parts."""
     options, is_pairs = blend.chat_options, blend.stage == "pairs"
     # other remarks report errors in the template or a file
     with suppress(DataprepError, OSError):
-        if (plan_and_bundle := _plan(options.model_dump_json(), blend.required_tokenizer.model_dump_json())) is None:
+        if (
+            plan_and_bundle := _build_plan(options.model_dump_json(), blend.required_tokenizer.model_dump_json())
+        ) is None:
             return None
         renderer = load_conversation_renderer(*plan_and_bundle, is_marked=not is_pairs)
-        fields = conversation_fields(options, dataset)
+        fields = get_conversation_fields(options, dataset)
         refusals: list[Refusal] = []
         rows = list(
             islice(read_first_rows(sample_files(paths), dataset.reading, as_json=options.choices.reads_json), _ROWS)

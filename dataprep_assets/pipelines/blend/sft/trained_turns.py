@@ -1,9 +1,10 @@
-"""Shows the trained tokens by kind of turn: their counts, and a decoded sequence.
+"""Table of the trained tokens by kind of turn: their counts, and a decoded sequence.
 
-A turn is a run of trained tokens. Its answer is found in the source row by its text, without the template. Each trained
-token belongs to the reasoning, the answer's text, a call or the stop. The others belong to the template, such as tags.
+A turn is a run of trained tokens. Its answer is found in the source row by its text, without the template. A trained
+token belongs to the reasoning, the answer's text, a call or the stop token. All other trained tokens, such as tags,
+belong to the template.
 
-Entry points: `build_turn_table`, `bracketed`.
+Entry points: `build_turn_table`, `bracket_trained_text`.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ from dataprep_assets.tokenization.chat.messages import Refusal, has_visible_reas
 OPEN, CLOSE = "⟦", "⟧"
 """Brackets around the trained tokens of a decoded sequence."""
 SHOWN_CHARACTERS = 4000
-"""Maximum number of characters to show of a decoded sequence: its end, which has the last answer."""
+"""Maximum number of characters to show of a decoded sequence. The end is shown, because it has the last answer."""
 PARTS = ("reasoning", "answer", "call", "stop", "template")
 """Kinds of trained tokens."""
 UNTRAINED = "nothing in the loss"
@@ -33,7 +34,7 @@ _PART_OF = {"reasoning": "reasoning", "answer": "answer", "call_text": "answer"}
 
 @dataclass
 class _TurnKind:
-    """The turns of one kind in a sample: their number, trained tokens by part, and the shortest sequence with one."""
+    """Turns of one kind: their number, their trained tokens by part, and the shortest sequence that has such a turn."""
 
     example: SampledSequence
     count: int = 0
@@ -41,7 +42,7 @@ class _TurnKind:
 
 
 def build_turn_table(shard: OpenedShard) -> list[Row]:
-    """Return a row per kind of turn in the sampled sequences."""
+    """Return a row for each kind of turn in the sampled sequences."""
     stops = np.array([token.id for token in shard.plan.stops.tokens])
     kinds: dict[str, _TurnKind] = {}
     for sample in shard.shown_sequences:
@@ -71,7 +72,7 @@ def build_turn_table(shard: OpenedShard) -> list[Row]:
 
 
 def _read_answers(shard: OpenedShard, sample: SampledSequence) -> list[dict[str, Any]]:
-    """Return the answers of a sequence's source row; none if the row is not a conversation."""
+    """Return the trained answers in a sequence's source row; empty if the row is not a conversation."""
     ordinal, row, _ = shard.origins[sample.number].tolist() if sample.number < len(shard.origins) else (-1, -1, -1)
     values = shard.compared_rows.get(ordinal, {}).get(row)
     conversation = None if values is None else read_conversation(values, shard.plan.fields, shard.plan.choices)
@@ -81,9 +82,9 @@ def _read_answers(shard: OpenedShard, sample: SampledSequence) -> list[dict[str,
 
 
 def _find_message(text: str, messages: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the message with the most characters in a trained text; None if no message has any."""
+    """Return the message with the most characters in a trained text; None if no message has text in it."""
     sizes = [
-        sum(len(own.text.strip()) for own in find_own_texts(message, 0) if own.text.strip() in text)
+        sum(len(own_text.text.strip()) for own_text in find_own_texts(message, 0) if own_text.text.strip() in text)
         for message in messages
     ]
     return messages[int(np.argmax(sizes))] if any(sizes) else None
@@ -106,7 +107,7 @@ def _count_parts(
 ) -> Counter[str]:
     """Return the number of trained tokens of each part of a turn."""
     is_stop = np.isin(ids, stops)
-    # use the last stop token, because a thought may end with a different one
+    # use the last stop token, because reasoning may end with a different one
     stop = int(np.flatnonzero(is_stop)[-1]) if is_stop.any() else len(ids)
     text = bundle.decode(ids[:stop])
     counts = Counter({"stop": int(is_stop[stop : stop + 1].sum())})
@@ -117,11 +118,11 @@ def _count_parts(
 
 
 def _find_spans(text: str, message: dict[str, Any] | None) -> Iterator[tuple[str, int, int]]:
-    """Yield where the reasoning, the text and the calls of a message are in its trained text."""
+    """Yield the part, start and end of the reasoning, the text and the calls of a message in its trained text."""
     position = 0
     calls: list[int] = []
     for own_text in find_own_texts(message, 0) if message else ():
-        # surrounding white space belongs to a text if the template keeps it
+        # include surrounding white space if the template keeps it
         content = own_text.text if own_text.text in text else own_text.text.strip()
         start = text.find(content, position)
         start = text.find(content) if start < 0 else start
@@ -137,7 +138,7 @@ def _find_spans(text: str, message: dict[str, Any] | None) -> Iterator[tuple[str
 
 
 def _count_tokens_before(position: int, ids: NDArray[np.int32], bundle: TokenizerBundle) -> int:
-    """Return the number of tokens whose text has at least `position` characters."""
+    """Return the smallest number of leading tokens whose text has at least `position` characters."""
     low, high = 0, len(ids)
     while low < high:
         middle = (low + high) // 2
@@ -149,8 +150,11 @@ def _count_tokens_before(position: int, ids: NDArray[np.int32], bundle: Tokenize
 
 
 def find_runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of trained labels of a sequence: the first token, and the token after the last."""
-    # shift back from labels to tokens, and end the last run with an untrained token
+    """Yield the runs of trained tokens of a sequence: the first token of each, and the token after its last.
+
+    The `mask` is aligned with the labels.
+    """
+    # shift the mask from labels to tokens, and add an untrained token, which ends the last run
     token_mask = np.zeros(len(mask) + 1, np.int8)
     token_mask[1:-1] = mask[:-1]
     cuts = np.flatnonzero(np.diff(token_mask, prepend=np.int8(0)))
@@ -158,9 +162,9 @@ def find_runs(mask: NDArray[np.uint8]) -> Iterator[tuple[int, int]]:
 
 
 def bracket_trained_text(tokens: NDArray[np.int32], mask: NDArray[np.uint8], bundle: TokenizerBundle) -> str:
-    """Return the text of a sequence with brackets around its trained labels.
+    """Return the text of a sequence with brackets around its trained tokens.
 
-    `tokens` (int32) and the label-aligned `mask` (uint8) have one element per token; `bundle` is the tokenizer.
+    `tokens` (int32) and `mask` (uint8, aligned with the labels) have one element per token. `bundle` is the tokenizer.
     """
     pieces, position = [], 0
     for start, stop in find_runs(mask):

@@ -1,9 +1,8 @@
-"""The conversations of a packed shard, from its source files: what its sequences were rendered from.
+"""The conversations from which the sequences of a packed shard were rendered, read again from the source files.
 
-`origins.npy` of a shard has the source and row of each sequence. The sources are in the shard's snapshot, and must
-match its digests. `read_conversation` reads a conversation from its row; messages that rendering left out are removed.
-Conversations are in the order of the sources and their rows, not of the packed rows. A different packing therefore
-does not change a view of messages.
+A shard's `origins.npy` has the source and row of each sequence. The sources must match the digests in the shard's
+snapshot. Messages that rendering left out are removed from a conversation. Conversations are in the order of the
+sources and their rows, not of the packed rows, so that a different packing does not change a view of messages.
 
 Entry points: `list_used_rows`, `UsedConversations`.
 """
@@ -18,8 +17,8 @@ from dataprep_assets.errors import IntegrityError, count_of
 from dataprep_assets.formats.row_origins import ORIGINS, Origins, parse_origins
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.plan.blend_snapshot import shard_fetches, shard_parts
-from dataprep_assets.pipelines.blend.plan.fields import conversation_fields
+from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_shard_fetches, load_shard_parts
+from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, load_blend_plan
 from dataprep_assets.pipelines.blend.sft.chat_plan import load_conversation_renderer
 from dataprep_assets.pipelines.blend.sft.packed_sft import PACKED_SFT, build_chat_plan
@@ -34,7 +33,7 @@ from dataprep_assets.tokenization.chat.rendering import AFTER_LAST, Conversation
 
 @dataclass(frozen=True, slots=True)
 class UsedConversation:
-    """A conversation of a shard, with only its used messages, and its source file and row."""
+    """A conversation of a shard with only its used messages, and its source file and row."""
 
     conversation: Conversation
     file: str
@@ -59,19 +58,19 @@ class UsedConversations:
     def read(self, partition: str) -> Iterator[UsedConversation]:
         """Yield the conversations of a shard in the order of its sources and their rows.
 
-        Raises CorruptSourceError for a source that is not the snapshot's, IntegrityError for one without a
-        conversation of the shard.
+        Raises CorruptSourceError if a source does not match the snapshot, and IntegrityError if a conversation of the
+        shard is no longer in its source.
         """
         blend, store, plan = self._blend, self._store, self._plan
         handle = ArtifactHandle.from_store(store, blend.artifact(PACKED_SFT, partition))
         facts = PackedSftFacts.from_receipt(handle.receipt)
         if facts.empty:
             return
-        parts = shard_parts(blend, store, plan, partition)
+        parts = load_shard_parts(blend, store, plan, partition)
         if any(not part.path.exists() for part in parts):
-            fetch_missing(parts, shard_fetches(blend, plan, [partition])[partition])
+            fetch_missing(parts, build_shard_fetches(blend, plan, [partition])[partition])
         rows = list_used_rows(parse_origins(handle.read(ORIGINS), 3, f"{handle.artifact}/{ORIGINS}"))
-        # the template is needed only for other cuts, because messages after the last answer are cut without it
+        # load the template only if it left out messages other than those after the last answer
         is_rendered = bool(facts.conversations_cut.keys() - {AFTER_LAST})
         renderer = self._load_renderer(partition) if is_rendered else None
         for part in sorted(parts, key=lambda part: part.ordinal):
@@ -85,9 +84,13 @@ class UsedConversations:
     def _read_part(
         self, part: SourcePart, rows: set[int], partition: str, renderer: ConversationRenderer | None
     ) -> Iterator[UsedConversation]:
-        """Yield the conversations in these rows of a file; raise IntegrityError for a missing row or a changed file."""
+        """Yield the conversations in these rows of a file.
+
+        Raises CorruptSourceError if the file has changed, and IntegrityError for a row that is missing or is not a
+        conversation.
+        """
         options = self._blend.sft_options
-        fields, choices = conversation_fields(options, self._plan.find_shard(partition)[0].dataset), options.choices
+        fields, choices = get_conversation_fields(options, self._plan.find_shard(partition)[0].dataset), options.choices
         is_strict = choices.inline_reasoning == "refuse"
         reader = part.read_rows(as_json=choices.reads_json)
         for block in reader:
@@ -104,7 +107,7 @@ class UsedConversations:
                 if not is_strict:
                     conversation = _cut_after_answers(conversation, renderer)
                 yield UsedConversation(conversation, part.label, number)
-        # the whole file was read, so the digest is known
+        # verify the file at the end, because its digest is known only after it was read completely
         require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "its snapshot")
         if rows:
             raise IntegrityError(
@@ -114,7 +117,7 @@ class UsedConversations:
 
 
 def _cut_after_answers(conversation: Conversation, renderer: ConversationRenderer | None) -> Conversation:
-    """Return a conversation up to its last used answer."""
+    """Return a conversation without the messages after its last used answer."""
     messages = conversation.messages
     if renderer is not None:
         rendered = keep_used_part(renderer.render(conversation))

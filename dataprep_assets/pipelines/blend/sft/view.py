@@ -1,8 +1,8 @@
-"""Views of conversations (`<dataset>/<view>`): the files that each SFT trainer expects, with the run's packed rows.
+"""Views of conversations (`<dataset>/<view>`): the run's conversations in the file formats of SFT trainers.
 
 A view of tokens is written from the packed rows of a finished run (`packed_sft`, in `runs/<run hash>/splits/<split>/`),
-which have all sequences with their ids, loss mask and boundaries. A view of messages reads the sources of the run's
-shards again (`used_conversations.py`).
+which contain the ids, the loss mask and the boundaries of all sequences. For a view of messages, the sources of the
+run's shards are read again (`used_conversations.py`).
 
 Entry points: `ConversationView`, `PackedSplit`, `ConversationViewFacts`.
 """
@@ -37,12 +37,12 @@ from dataprep_assets.pipelines.blend.view import (
 )
 
 Row = Literal["sequence", "packed_row", "conversation"]
-"""Content of a row of a view."""
+"""Content of each row of a view."""
 _ROW_FACTS: Mapping[Row, str] = {"sequence": "sequences", "packed_row": "bins", "conversation": "conversations"}
 
 
 class ConversationViewFacts(BlendViewFacts):
-    """Facts of a view: numbers of rows, sequences, tokens and trained tokens, each by split, and trainer `settings`."""
+    """Facts of a view: numbers of sequences, tokens and trained tokens by split, and settings for the trainer."""
 
     writer_fields: ClassVar[frozenset[str]] = frozenset({"settings"})
 
@@ -53,7 +53,7 @@ class ConversationViewFacts(BlendViewFacts):
 
 
 class FlatTokens(NamedTuple):
-    """A flat array of sequences: bytes per token, and the tokens that are added after each sequence."""
+    """Layout of a flat array of sequences: bytes per token, and the number of tokens added after each sequence."""
 
     itemsize: int
     added: int
@@ -61,36 +61,36 @@ class FlatTokens(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PackedSplit(RunSplit[PackedSftFacts]):
-    """A split of a finished run, as a view uses it: its packed shards in the order of their files."""
+    """A split of a finished run, with its packed shards in the order of the run's files."""
 
     shards_name: ClassVar[str] = PACKED_SFT
     shard_facts: ClassVar[type[PackedSftFacts]] = PackedSftFacts
     documents_fact: ClassVar[str] = "conversations"
 
     def open(self, store: ArtifactStore, number: int) -> PackedFile:
-        """Return the packed file of a shard without padding, downloaded if necessary.
+        """Return the packed file of a shard, without padding. The file is downloaded if necessary.
 
-        Iterating reads one row group at a time.
+        An iteration reads one row group at a time.
         """
         return open_packed_file(self.shards[number].path(store)).without_padding()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationView(BlendView[PackedSplit]):
-    """A trainer's format of conversations; the artifact has the view's name.
+    """A trainer's format for conversations; the artifact has the view's name.
 
     Attributes:
         write: Writes all splits into a view under construction. It may resume from finished files in the folder.
-        read: Yields blocks of the sequences of a split in order, given the view's directory and the split; None for
-            messages.
-        compare: Yields the differences of a split from the run's conversations; only for a view of messages.
-        identity: Returns what identifies a shard for this view, as a JSON value, in addition to the shard's content.
+        read: Yields blocks of the sequences of a split in order, given the view's directory and the split; None for a
+            view of messages.
+        compare: Yields differences between a split and the run's conversations; only for a view of messages.
+        identity: Returns a JSON value that identifies a shard for this view, in addition to the shard's content.
         defects: Yields a sentence for each part of the finished layout that a trainer would not accept, given the
             view's directory, its receipt and the splits.
-        is_packed: Whether a row is a packed row; otherwise it is a sequence, or with `compare` a conversation.
-        file: Returns the file with the rows of a shard, given the split's name, the shard's number in the split, and
-            the number of shards.
-        flat: Returns how the tokens of a file follow each other, for a view of flat arrays.
+        is_packed: Whether a row is a packed row; otherwise it is a sequence or, with `compare`, a conversation.
+        file: Returns the name of the file with the rows of a shard, given the split's name, the shard's number in the
+            split, and the number of shards.
+        flat: Returns the layout of a file's tokens, for a view of flat arrays.
     """
 
     reserved = frozenset({PACKED_SFT, RUNS})
@@ -111,7 +111,7 @@ class ConversationView(BlendView[PackedSplit]):
 
     @property
     def row(self) -> Row:
-        """The kind of a row of the view."""
+        """The content of each row of the view."""
         if self.compare is not None:
             return "conversation"
         return "packed_row" if self.is_packed else "sequence"
@@ -142,7 +142,7 @@ class ConversationView(BlendView[PackedSplit]):
         if self.compare is not None:
             return self.compare(opened, split)
         assert self.read is not None, "a view of tokens"
-        return _sequence_differences(self.read(opened.directory, split), opened.store, split)
+        return _find_sequence_difference(self.read(opened.directory, split), opened.store, split)
 
     def describe(self, facts: ConversationViewFacts) -> tuple[str, Mapping[str, int]]:
         rows, sequences, in_loss = (sum(n.values()) for n in (facts.rows, facts.sequences, facts.trained_tokens))
@@ -159,8 +159,13 @@ class ConversationView(BlendView[PackedSplit]):
         return self.file(split.split, index, len(split.shards)), index
 
 
-def _sequence_differences(blocks: Iterator[LabeledTokens], store: ArtifactStore, split: PackedSplit) -> Iterator[str]:
-    """Yield the first difference of sequences from the packed rows, or of their trained tokens from the shards."""
+def _find_sequence_difference(
+    blocks: Iterator[LabeledTokens], store: ArtifactStore, split: PackedSplit
+) -> Iterator[str]:
+    """Yield a sentence about the first sequence that differs from the packed rows, or about a wrong number of tokens.
+
+    If all sequences are equal, their trained tokens are counted and compared with the facts of the shards.
+    """
     in_loss = 0
 
     def count_trained() -> Iterator[LabeledTokens]:
@@ -169,7 +174,7 @@ def _sequence_differences(blocks: Iterator[LabeledTokens], store: ArtifactStore,
             in_loss += int((block.labels != UNTRAINED).sum())
             yield block
 
-    difference = find_first_difference(count_trained(), _packed_sequences(store, split))
+    difference = find_first_difference(count_trained(), _read_packed_sequences(store, split))
     if difference is not None:
         number, part = difference
         if part in ("fewer", "more"):
@@ -182,13 +187,13 @@ def _sequence_differences(blocks: Iterator[LabeledTokens], store: ArtifactStore,
         )
 
 
-def _packed_sequences(store: ArtifactStore, split: PackedSplit) -> Iterator[LabeledTokens]:
-    """Yield the packed sequences, with labels that are computed independently of the views' own code."""
+def _read_packed_sequences(store: ArtifactStore, split: PackedSplit) -> Iterator[LabeledTokens]:
+    """Yield the packed sequences, with labels that are computed independently of the code that writes views."""
     for number in range(len(split.shards)):
         for rows in split.open(store, number):
             _, ends = rows.bounds()
             labels = np.full(len(rows.tokens), UNTRAINED, np.int32)
-            # position i of the mask is for token i + 1 of the same sequence, so the last position has no token
+            # position i of the mask belongs to token i + 1 of the same sequence, so the last position has no token
             is_trained = rows.required_mask != 0
             is_trained[ends - 1] = False
             positions = np.flatnonzero(is_trained) + 1

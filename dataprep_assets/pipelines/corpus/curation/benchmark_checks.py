@@ -16,31 +16,31 @@ from dataprep_assets.errors import count_of
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_unsearched_sets, find_uncovered_sets
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, tagger_file_name
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, name_tagger_file
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.table import format_share
 
-_PLANTED = 200
+_MAX_PLANTED = 200
 """Maximum number of planted items, and of planted texts of items."""
 _T = TypeVar("_T")
-_FOUND = 0.95
-"""Minimum share of planted texts to find, in each form. At most the remaining share of look-alikes may be flagged."""
+_MIN_RECALL = 0.95
+"""Minimum share of planted texts that must be found, per form. The rest is the maximum share of flagged look-alikes."""
 
 
-def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+def check_contamination(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """Check that no kept document in the current shards of a split contains a benchmark item."""
     decontamination = corpus.decontaminate
     assert decontamination is not None
     tagger = next(one for one in corpus.taggers if isinstance(one, BenchmarkTagger))
-    kept_documents = _KeptSearch(corpus, store, tagger, decontamination.share)
-    contaminated = list(kept_documents.find_in_partitions(partitions))
+    search = _KeptSearch(corpus, store, tagger, decontamination.share)
+    contaminated = list(search.find_in_partitions(partitions))
     benchmarks = tagger.benchmarks
-    shares, mistaken = (
-        _share_planted_found(benchmarks, decontamination.share),
-        _share_mistaken(benchmarks, decontamination.share),
+    recalls, false_matches = (
+        _measure_recall(benchmarks, decontamination.share),
+        _measure_false_matches(benchmarks, decontamination.share),
     )
     uncovered_items = list(find_uncovered_sets(benchmarks.coverage, decontamination.least_covered))
-    defects = [*contaminated, *uncovered_items, *_find_missed(shares, mistaken)]
+    defects = [*contaminated, *uncovered_items, *_describe_failed_forms(recalls, false_matches)]
     coverages = benchmarks.coverage.values()
     if uncovered_items and not contaminated:
         remedy = "Lower `min_words`, declare other `fields`, or lower `decontaminate.coverage` if that is good enough"
@@ -53,31 +53,31 @@ def no_benchmark_contamination(corpus: CorpusDeclaration, store: ArtifactStore, 
     return build_verdict(
         defects,
         f"No kept document contains one of {count_of(sum(one.looked_for for one in coverages), 'item')} of "
-        f"{count_of(len(decontamination.sets), 'benchmark')}; planted items are found in {len(shares)} forms."
+        f"{count_of(len(decontamination.sets), 'benchmark')}; planted items are found in {len(recalls)} forms."
         + "".join(f" {note}." for note in notes),
         remedy,
         facts={
-            "contaminated_kept": kept_documents.left,
-            "dropped": kept_documents.dropped,
-            "common_phrases_only": kept_documents.phrases,
+            "contaminated_kept": search.contaminated_kept,
+            "dropped": search.dropped,
+            "common_phrases_only": search.phrases,
             "common_ngrams_left_out": benchmarks.common,
             **{f"items_{name}": one.items for name, one in benchmarks.coverage.items()},
             **{f"not_searched_{name}": one.items - one.looked_for for name, one in benchmarks.coverage.items()},
-            **{f"detected_{_fact_name(name)}_%": round(100 * share, 2) for name, share in shares.items()},
-            **{f"false_matches_{_fact_name(name)}_%": round(100 * share, 2) for name, share in mistaken.items()},
+            **{f"detected_{_fact_name(name)}_%": round(100 * share, 2) for name, share in recalls.items()},
+            **{f"false_matches_{_fact_name(name)}_%": round(100 * share, 2) for name, share in false_matches.items()},
         },
         # no table if there are defects, because it would replace their list
-        table=None if contaminated else _build_table(benchmarks, shares, mistaken),
+        table=None if contaminated else _build_table(benchmarks, recalls, false_matches),
     )
 
 
 def _build_table(
-    benchmarks: Benchmarks, recall_by_length: Mapping[str, float], mistaken: Mapping[str, float]
+    benchmarks: Benchmarks, recalls: Mapping[str, float], false_matches: Mapping[str, float]
 ) -> Iterator[dict[str, str | int | float]]:
     """Yield a row for each planted form, and for each benchmark."""
-    for name, share in recall_by_length.items():
+    for name, share in recalls.items():
         yield {"planted": name, "detected_%": round(100 * share, 2)}
-    for name, share in mistaken.items():
+    for name, share in false_matches.items():
         yield {"planted": f"no item: {name}", "detected_%": round(100 * share, 2)}
     for name, coverage in benchmarks.coverage.items():
         yield {
@@ -100,8 +100,8 @@ class _KeptSearch:
     def __init__(
         self, corpus: CorpusDeclaration, store: ArtifactStore, tagger: BenchmarkTagger, containment: float
     ) -> None:
-        self.left = self.dropped = self.phrases = 0
-        self._corpus, self._store, self._tagger, self._least = corpus, store, tagger, containment
+        self.contaminated_kept = self.dropped = self.phrases = 0
+        self._corpus, self._store, self._tagger, self._min_share = corpus, store, tagger, containment
 
     def find_in_partitions(self, partitions: Sequence[str]) -> Iterator[str]:
         """Yield a sentence for each of the first kept documents that contain an item."""
@@ -112,75 +112,75 @@ class _KeptSearch:
             dropped_rows = read_dropped_rows(self._store.local(selection))
             directory = self._store.local(self._corpus.artifact(TAGS, partition))
             columns = ["file", "row", BENCHMARK, OVERLAP]
-            for piece in read_joined_tables([directory / ROWS, directory / tagger_file_name(self._tagger)], columns):
+            for piece in read_joined_tables([directory / ROWS, directory / name_tagger_file(self._tagger)], columns):
                 for row in piece.filter(piece[BENCHMARK].is_valid()).to_pylist():
                     yield from self._search_row(row, dropped_rows)
 
     def _search_row(self, row: dict[str, object], dropped_rows: dict[str, DroppedFileRows]) -> Iterator[str]:
         share = float(str(row[OVERLAP]))
-        if share < self._least:
+        if share < self._min_share:
             self.phrases += 1
             return
         file_rows = dropped_rows.get(str(row["file"]))
         if file_rows is not None and int(str(row["row"])) in file_rows.rows:
             self.dropped += 1
             return
-        self.left += 1
-        if self.left <= SHOWN:
+        self.contaminated_kept += 1
+        if self.contaminated_kept <= SHOWN:
             location = "a document" if self._corpus.sensitive else f"{row['file']}: row {row['row']}"
             yield f"{location} contains {format_share(share)} of {row[BENCHMARK]}"
 
 
-def _share_planted_found(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
-    """Return, for each form, the share of planted texts and items that is found."""
+def _measure_recall(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
+    """Return the share of planted texts and items that are found, per form."""
     forms: dict[str, list[str]] = defaultdict(list)
-    for _, text in _shorten_values(benchmarks.items):
-        # upper case does not always round-trip, e.g., a Turkish dotless i
+    for _, text in _sample_evenly(benchmarks.items):
+        # skip upper case if it does not round-trip, e.g., for a Turkish dotless i
         changed = {"case"} if text.upper().casefold() != text.casefold() else set()
         for rewrite, rewritten in rewrite_text(text).items():
             if rewrite not in changed:
                 forms[rewrite].append(rewritten)
-    for item in _shorten_values(benchmarks.whole_items):
+    for item in _sample_evenly(benchmarks.whole_items):
         for form, rendering in render_item(item.parts, item.name).items():
             forms[form].append(rendering)
-    return _share_found_by_form(benchmarks, containment, forms)
+    return _measure_found_shares(benchmarks, containment, forms)
 
 
-def _share_mistaken(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
-    """Return, for each kind of look-alike, the share that is taken for an item."""
+def _measure_false_matches(benchmarks: Benchmarks, containment: float) -> dict[str, float]:
+    """Return the share of look-alikes that are mistaken for an item, per kind of look-alike."""
     kinds: dict[str, list[str]] = defaultdict(list)
-    for name, text in _shorten_values(benchmarks.items):
+    for name, text in _sample_evenly(benchmarks.items):
         words = split_words(text)
         # use the item as the seed, so that every run of the check plants the same texts
         shuffled = random.Random(name).sample(words, len(words))
         if shuffled != words:
             kinds["shuffled"].append(" ".join(shuffled))
-    for item in _shorten_values(benchmarks.whole_items):
+    for item in _sample_evenly(benchmarks.whole_items):
         for kind, look_alike in build_look_alikes(item.parts, item.name).items():
             kinds[kind].append(look_alike)
-    return _share_found_by_form(benchmarks, containment, kinds)
+    return _measure_found_shares(benchmarks, containment, kinds)
 
 
-def _shorten_values(values: Sequence[_T]) -> Sequence[_T]:
+def _sample_evenly(values: Sequence[_T]) -> Sequence[_T]:
     # spread evenly, because items are ordered by benchmark
-    return values[:: max(1, len(values) // _PLANTED)][:_PLANTED]
+    return values[:: max(1, len(values) // _MAX_PLANTED)][:_MAX_PLANTED]
 
 
-def _share_found_by_form(
+def _measure_found_shares(
     benchmarks: Benchmarks, containment: float, forms: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
     return {
-        form: sum(share >= containment for share in benchmarks.best_matches(texts)[1]) / len(texts)
+        form: sum(share >= containment for share in benchmarks.find_best_matches(texts)[1]) / len(texts)
         for form, texts in forms.items()
     }
 
 
-def _find_missed(recall_by_length: Mapping[str, float], mistaken: Mapping[str, float]) -> Iterator[str]:
-    for form, share in recall_by_length.items():
-        if share < _FOUND:
-            floor = format_share(_FOUND)
+def _describe_failed_forms(recalls: Mapping[str, float], false_matches: Mapping[str, float]) -> Iterator[str]:
+    for form, share in recalls.items():
+        if share < _MIN_RECALL:
+            floor = format_share(_MIN_RECALL)
             found_share = format_share(share)
             yield f"{found_share} of planted items are found in the form {form!r}, but at least {floor} must be"
-    for kind, share in mistaken.items():
-        if share > 1 - _FOUND:
+    for kind, share in false_matches.items():
+        if share > 1 - _MIN_RECALL:
             yield f"{format_share(share)} of look-alikes of items ({kind}) are flagged as the item"

@@ -1,4 +1,4 @@
-"""Coverage of a corpus' benchmarks: sentences for checks, `dataprep check`, `documents` and `show`.
+"""Coverage of a corpus' benchmarks, as sentences for checks, `dataprep check`, `documents` and `show`.
 
 Benchmark items are public, so their counts are also shown for sensitive datasets.
 """
@@ -14,7 +14,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.table import format_share
 
-_FIRST = 1000
+_SAMPLE_SIZE = 1000
 """Number of items that `dataprep check` examines first."""
 
 
@@ -58,20 +58,22 @@ def read_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[st
     return {}
 
 
-def coverage_lines(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
+def describe_coverage(corpus: CorpusDeclaration, store: ArtifactStore) -> Iterator[str]:
     """Yield a line for each set with items that are not searched for."""
     for sentence in describe_unsearched_sets(read_coverage(corpus, store)):
         yield f"benchmark {sentence}"
 
 
-def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Iterator[Remark]:
+def find_benchmark_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on sets that cannot be read, or whose items are not searched for."""
+    tagger = corpus.taggers[-1]
     assert corpus.decontaminate is not None
+    assert isinstance(tagger, BenchmarkTagger), "it follows the taggers of `tag`"
     for item_set in tagger.sets:
         keys = ("decontaminate", "sets", item_set.name)
         try:
-            sample = Benchmarks([item_set], tagger.ngram, tagger.min_words, first=_FIRST)
-            # later items may be searchable even if the first ones are not
+            sample = Benchmarks([item_set], tagger.ngram, tagger.min_words, first=_SAMPLE_SIZE)
+            # read all items, because later items may be searchable even if the first items are not
             if not (coverage := sample.coverage[item_set.name]).looked_for:
                 coverage = Benchmarks([item_set], tagger.ngram, tagger.min_words).coverage[item_set.name]
         except ConfigError as error:
@@ -79,12 +81,12 @@ def benchmark_remarks(corpus: CorpusDeclaration, tagger: BenchmarkTagger) -> Ite
             continue
         total = coverage.items + coverage.empty
         floor = corpus.decontaminate.least_covered
-        # the share of all items is unknown, because only the first ones were read
-        if total < _FIRST and corpus.decontaminate.action != "tag" and coverage.share < floor:
+        # compare the share only if all items were read
+        if total < _SAMPLE_SIZE and corpus.decontaminate.action != "tag" and coverage.share < floor:
             for text in find_uncovered_sets({item_set.name: coverage}, floor):
                 remedy = "Lower `min_words`, declare other `fields`, or lower `coverage`"
                 yield Remark(keys=keys, sentence=f"{text}. {remedy}")
             continue
         for text in describe_unsearched_sets({item_set.name: coverage}):
-            scope_text = "" if total < _FIRST else ", of the first ones examined"
+            scope_text = "" if total < _SAMPLE_SIZE else ", of the first ones examined"
             yield Remark(keys=keys, sentence=f"decontaminate.sets.{text}{scope_text}", hint=True)

@@ -16,9 +16,9 @@ from dataprep_assets.engine.yaml.declared_keys import require_known_names
 from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactError
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED
-from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import coverage_lines
+from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import describe_coverage
 from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE
-from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, DocumentsFacts, table_columns
+from dataprep_assets.pipelines.corpus.curation.documents_table import DOCUMENTS, DocumentsFacts, list_table_columns
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows, read_ruled_rows
 from dataprep_assets.pipelines.corpus.curation.selection_budget import find_over_budget
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SelectionCounts, sum_counts
@@ -33,14 +33,14 @@ from dataprep_assets.table import format_share
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_EXAMPLES = 10
+_MAX_EXAMPLES = 10
 
 
 class CorpusDocuments(DocumentTable):
-    """The document table of a corpus."""
+    """Document table of a corpus, read from its finished tags and tables."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        """Raise ConfigError if the corpus declares no table, MissingArtifactError if it is not planned yet."""
+        """Raise ConfigError if the corpus declares no table, MissingArtifactError if the corpus is not planned yet."""
         if not corpus.has_table:
             raise ConfigError(
                 f"{corpus.dataset} has no document table. Run `dataprep show {corpus.dataset}` to list dropped rows. "
@@ -54,7 +54,7 @@ class CorpusDocuments(DocumentTable):
 
     @property
     def columns(self) -> Sequence[str]:
-        return list(table_columns(self._corpus))
+        return list(list_table_columns(self._corpus))
 
     def drops(self) -> Drops | None:
         rules, duplicates = self._corpus.rules, self._corpus.duplicates
@@ -84,11 +84,11 @@ class CorpusDocuments(DocumentTable):
                     by_split[split_name(partition)].add(piece)
                     if not self._corpus.sensitive:
                         _add_examples(examples, piece)
-            except DataprepError:  # the tags are missing, or were built by other taggers
+            except DataprepError:  # the tags are missing, or were built by different taggers
                 untagged += 1
         total = SelectionCounts.total(by_split.values())
         sums = sum_counts(total.sources.values())
-        over = (
+        split_budgets = (
             find_over_budget(self._corpus, split, counts.sources, counts.by_rule) for split, counts in by_split.items()
         )
         return Drops(
@@ -97,7 +97,7 @@ class CorpusDocuments(DocumentTable):
             sources={source: documents for source, (documents, _) in total.sources.items()},
             rules=[_count_drops(name, drops, total, examples[name]) for name, drops in rule_texts.items()],
             untagged=untagged,
-            over_budget=[f"{rule_texts}" for of_split in over for _, rule_texts in of_split],
+            over_budget=[sentence for sentences in split_budgets for _, sentence in sentences],
         )
 
     def rows(
@@ -109,7 +109,7 @@ class CorpusDocuments(DocumentTable):
         splits: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> DocumentRows:
-        table_fields = table_columns(self._corpus)
+        table_fields = list_table_columns(self._corpus)
         conditions = {} if where is None else {"where": parse_rule(where, table_fields, "--where")}
         if reason is not None:
             declared_reasons = [*self._corpus.rules, *([] if self._corpus.duplicates is None else [DUPLICATE])]
@@ -127,10 +127,10 @@ class CorpusDocuments(DocumentTable):
     def _read_rows(
         self, partitions: Sequence[str], rules: Mapping[str, Rule], columns: Sequence[str] | None
     ) -> "Iterator[pa.Table]":
-        """Yield these columns of the rows that match every rule, from the given partitions."""
+        """Yield the given columns of the partitions' rows that match every rule, in pieces."""
         needed = {*(columns or ())}.union(*(rule.columns for rule in rules.values()))
         for partition in partitions:
-            for piece in read_joined_tables([self._table_path(partition)], None if columns is None else sorted(needed)):
+            for piece in read_joined_tables([self._find_table(partition)], None if columns is None else sorted(needed)):
                 # columns are missing if a tagger was declared after the table was built
                 if missing_columns := sorted(needed - {*piece.column_names}):
                     table = self._corpus.artifact(DOCUMENTS, partition)
@@ -142,11 +142,11 @@ class CorpusDocuments(DocumentTable):
                 yield piece if columns is None else piece.select(list(columns))
 
     def explain_drop_of_id(self, hashed: int) -> str | None:
-        """Return the location of the first dropped row with this id, and the reason as `explain_drop` gives it."""
+        """Describe the first dropped row with this id, with the reason as in `explain_drop`; None if there is none."""
         import pyarrow.compute as pc
 
         for partition in self._partitions:
-            for piece in read_joined_tables([self._table_path(partition)]):
+            for piece in read_joined_tables([self._find_table(partition)]):
                 if "id" not in piece.column_names:
                     return None
                 matches = piece.filter(pc.and_(pc.equal(piece["id"], f"{hashed:016x}"), pc.invert(piece["kept"])))
@@ -156,14 +156,14 @@ class CorpusDocuments(DocumentTable):
         return None
 
     def explain_drop(self, file: str, row: int) -> str | None:
-        """Return why a row of a file was dropped, in words, with the values that its rule read; None if unknown."""
+        """Explain why a row of a file was dropped, with the values that the rule read; return None if unknown."""
         import pyarrow.compute as pc
 
         manifest = load_manifest(self._corpus, self._store)
         for partition in self._partitions:
             if file not in {entry.relpath for entry in manifest.shard(partition)}:
                 continue
-            for piece in read_joined_tables([self._table_path(partition)]):
+            for piece in read_joined_tables([self._find_table(partition)]):
                 matches = piece.filter(pc.and_(pc.equal(piece["file"], file), pc.equal(piece["row"], row)))
                 if matches.num_rows:
                     return self._describe_reason(matches.to_pylist()[0])
@@ -191,7 +191,7 @@ class CorpusDocuments(DocumentTable):
         return [partition for split in self._corpus.splits for partition in manifest.partitions(split)]
 
     def unprotected(self) -> Sequence[str]:
-        return list(coverage_lines(self._corpus, self._store))
+        return list(describe_coverage(self._corpus, self._store))
 
     def reasons(self) -> Mapping[str, int]:
         counts = Counter[str]()
@@ -201,7 +201,7 @@ class CorpusDocuments(DocumentTable):
             counts.update({} if receipt is None else DocumentsFacts.from_receipt(receipt).reasons)
         return dict(counts.most_common())
 
-    def _table_path(self, partition: str) -> Path:
+    def _find_table(self, partition: str) -> Path:
         artifact = self._corpus.artifact(DOCUMENTS, partition)
         if self._store.receipt(artifact) is None:
             raise MissingArtifactError(
@@ -212,16 +212,16 @@ class CorpusDocuments(DocumentTable):
 
 
 def _add_examples(examples: Mapping[str, list[str]], rows: RuledRows) -> None:
-    """Add the first documents that each rule drops."""
+    """Add rows that a rule drops to the rule's examples, up to the maximum."""
     for position, reason in enumerate(rows.reasons):
-        if reason is not None and len(examples[reason]) < _EXAMPLES:
+        if reason is not None and len(examples[reason]) < _MAX_EXAMPLES:
             examples[reason].append(f"{rows.table['file'][position]}:{rows.table['row'][position]}")
 
 
 def _count_drops(name: str, drops: str, counts: SelectionCounts, examples: Sequence[str]) -> RuleDrops:
-    of_source = {source: by_rule[name] for source, by_rule in counts.by_rule.items() if name in by_rule}
-    documents, size = sum_counts(of_source.values())
-    by_source = Counter({source: documents for source, (documents, _) in of_source.items()})
+    counts_by_source = {source: by_rule[name] for source, by_rule in counts.by_rule.items() if name in by_rule}
+    documents, size = sum_counts(counts_by_source.values())
+    by_source = Counter({source: documents for source, (documents, _) in counts_by_source.items()})
     return RuleDrops(
         rule=name,
         drops=drops,

@@ -1,4 +1,4 @@
-"""Sums of a document table, by file, for comparison with the ledger of the stream."""
+"""Sums of a document table per file, for comparison with the ledger of the stream."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,15 +18,15 @@ FILE = "documents.parquet"
 
 
 def count_values(values: "pa.ChunkedArray") -> Counter[str]:
-    """Return how often each text occurs; nulls are not counted."""
+    """Count how often each text occurs; nulls are not counted."""
     counts = values.drop_null().value_counts()
     return Counter(dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)))
 
 
 def _parse_hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
-    """Parse ids of 16 hex digits into numbers; return zeros if any id has another form."""
+    """Parse ids of 16 hex digits into numbers; return zeros if any id has a different form."""
     try:
-        # hex digits begin with the most significant byte
+        # big-endian, because hex digits begin with the most significant byte
         numbers = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         numbers = np.empty(0, np.uint64)
@@ -35,10 +35,10 @@ def _parse_hashes(ids: Sequence[str | None]) -> NDArray[np.uint64]:
 
 
 class TableSums:
-    """The sums of a table, by file, and the ids of its documents."""
+    """Sums of a document table per file, and the ids of its documents."""
 
     def __init__(self, directory: Path, selected: Collection[str]) -> None:
-        """Read a table. The ledger counts the reasons in `selected`, of the dataset's selection, as one."""
+        """Read a table; `selected` are the reasons of the selection, which the ledger counts as a single reason."""
         import pyarrow.compute as pc
 
         self._selected = frozenset(selected)
@@ -72,7 +72,7 @@ class TableSums:
             table_drops, ledger_drops = self._merge_counts(sums["dropped"]), self._merge_counts(line["dropped"])
             if table_drops != ledger_drops:
                 yield f"{line['file']}: drops are {dict(table_drops)}, but the ledger has {dict(ledger_drops)}"
-        # the ledger's files were removed above, so the remaining ones are not in the ledger
+        # files of the ledger were removed above, so the remaining files are not in the ledger
         for file in self._lines:
             yield f"{file}: in the table, but not a file of the shard"
 
@@ -84,7 +84,7 @@ class TableSums:
         return +counts
 
     def find_id_differences(self, stored_ids: NDArray[np.uint64] | None) -> Iterator[str]:
-        """Yield a sentence if the ids of the kept rows differ from those of the stream's documents."""
+        """Yield a sentence if the ids of the kept rows differ from the ids of the stream's documents."""
         if stored_ids is None:
             return
         ids = np.concatenate(self._ids) if self._ids else np.empty(0, np.uint64)

@@ -1,8 +1,8 @@
 """The document table (`<dataset>/documents_<split>`, one partition per shard): `documents.parquet`.
 
-It has one row per source row, in source order. The columns are the row's origin, the taggers' values, whether it was
-kept or the reason why not, and its number of tokens. Any Parquet reader can query it. `dataprep documents`, `trace` and
-`retract --where` do.
+It has one row per source row, in source order. The columns are the row's origin, the taggers' values, whether the row
+was kept or the reason for the drop, and its number of tokens. `dataprep documents`, `trace` and `retract --where` query
+the table. Any Parquet reader can do so as well.
 """
 
 from collections import Counter
@@ -42,11 +42,11 @@ from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.corpus.curation.documents_sums import FILE, TableSums, count_values
 from dataprep_assets.pipelines.corpus.curation.selection import find_ruled_out_rows
 from dataprep_assets.pipelines.corpus.curation.selection_counts import SELECTION
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, tagger_file_name
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS, name_tagger_file
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import load_removed_rows
 from dataprep_assets.stores.files import digest_value
-from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, document_rows
+from dataprep_assets.stream.token_shard import ENDS, TOKEN_BINS, TokenBinsFacts, build_document_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,19 +67,19 @@ class DocumentsFacts(Facts):
     sources: dict[str, tuple[int, int, int, int]]
 
 
-def table_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
+def list_table_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
     """Return the columns of the table, in order."""
-    carried_columns = {name: kind for name, kind in corpus.carried.columns.items() if name != "bad"}
-    tagged = {name: kind for tagger in corpus.taggers for name, kind in tagger.columns.items()}
-    return {**carried_columns, **tagged, **decided_columns(corpus)}
+    source_columns = {name: kind for name, kind in corpus.carried.columns.items() if name != "bad"}
+    tag_columns = {name: kind for tagger in corpus.taggers for name, kind in tagger.columns.items()}
+    return {**source_columns, **tag_columns, **list_outcome_columns(corpus)}
 
 
-def decided_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
+def list_outcome_columns(corpus: CorpusDeclaration) -> dict[str, ColumnType]:
     """Return the columns with the outcome of each row."""
     return dict(DECIDED) if corpus.duplicates is None else {**DECIDED, "similarity": "number"}
 
 
-def documents_spec(
+def build_documents_spec(
     corpus: CorpusDeclaration,
     split: str,
     *,
@@ -95,7 +95,7 @@ def documents_spec(
         split: One of its splits.
         partitions: The split's shards.
         tags: The tags of the shards.
-        selection: The rows that the rules drop; None if there are no rules.
+            selection: The selection of the shards; None if the dataset declares no rules.
         token_bins: The token bins of the shards.
     """
     return ArtifactSpec(
@@ -111,7 +111,7 @@ def documents_spec(
         build=partial(_build_tables, corpus),
         metadata=_build_metadata,
         rows=lambda receipt: DocumentsFacts.from_receipt(receipt).rows,
-        columns={**corpus.columns, **decided_columns(corpus)},
+        columns={**corpus.columns, **list_outcome_columns(corpus)},
         check_groups=(PartitionChecks(checks=_CHECKS, planned=partial(_plan_shards, corpus)),),
     )
 
@@ -144,7 +144,7 @@ def _build_tables(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[
             recipe = _build_recipe(corpus, request.store, partition)
             write = partial(_write, corpus, request.store, partition, recipe)
             receipt, reused = ensure_built(recipe, request.store, write, corpus.verify)
-        # a failed shard does not stop the others
+        # continue with the other shards, because they do not depend on the failed shard
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
@@ -157,8 +157,8 @@ def _write(
     reasons: Counter[str] = Counter()
     sources: dict[str, tuple[int, int, int, int]] = {}
     rows = kept_rows = 0
-    with ParquetRowWriter(staged / FILE, table_columns(corpus)) as writer:
-        for piece in _rows_with_outcomes(corpus, store, partition):
+    with ParquetRowWriter(staged / FILE, list_table_columns(corpus)) as writer:
+        for piece in _join_outcomes(corpus, store, partition):
             writer.add_table(piece.select(writer.schema.names).cast(writer.schema))
             rows += piece.num_rows
             reasons += count_values(piece["reason"])
@@ -187,8 +187,8 @@ def _add_sources(sources: dict[str, tuple[int, int, int, int]], piece: "pa.Table
     return int(kept_mask.sum())
 
 
-def _rows_with_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Iterator["pa.Table"]:
-    """Yield the tags of a shard together with the outcome of each row, in pieces."""
+def _join_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> Iterator["pa.Table"]:
+    """Yield the tags of a shard, in pieces, with columns for the outcome of each row."""
     import pyarrow as pa
 
     directory = store.local(corpus.artifact(TAGS, partition))
@@ -198,18 +198,18 @@ def _rows_with_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partiti
         load_removed_rows(corpus, store, partition),
         0,
     )
-    files = [directory / name for name in (ROWS, *map(tagger_file_name, corpus.taggers))]
+    files = [directory / name for name in (ROWS, *map(name_tagger_file, corpus.taggers))]
     for piece in read_joined_tables(files):
         reasons: list[str | None] = []
         tokens = []
         for file, run in split_by_file(piece):
             is_document, lengths = shard.count_tokens(file, run["row"].to_numpy().astype(np.uint64))
-            selected = None if ruled_out is None else ruled_out.rows_of_file(file)
+            selected = None if ruled_out is None else ruled_out.select_file(file)
             reasons += _find_reasons(run, is_document, selected, shard.retracted)
             # a row that is not a document has a neighbor's value in `lengths`; the mask makes it null
             tokens.append(pa.array(lengths, mask=~is_document))
-        # duplicates are listed by position in the shard, rows dropped by rules by file and row
-        by_duplicate = removed_ids.rows_between(start, start + len(reasons))
+        # duplicates are listed by position in the shard, unlike rows that rules drop, which are listed by file and row
+        by_duplicate = removed_ids.select_rows(start, start + len(reasons))
         # a duplicate that was retracted later is reported as retracted
         representatives = [
             by_duplicate.get(position, (None, None)) if reason == DUPLICATE else (None, None)
@@ -235,24 +235,24 @@ def _rows_with_outcomes(corpus: CorpusDeclaration, store: ArtifactStore, partiti
 def _find_reasons(
     run: "pa.Table", is_present: NDArray[np.bool_], selected: DroppedFileRows | None, retracted_ids: frozenset[str]
 ) -> list[str | None]:
-    """Return why each row of a file is not a document, None for documents. Reasons rank as in `curation.selection`."""
-    # write reasons by ascending rank, so that higher ones overwrite the others
+    """Return the drop reason of each row of a file, None for documents; reasons rank as in `curation.selection`."""
+    # assign reasons in ascending rank, so that higher-ranking reasons overwrite lower-ranking ones
     reasons: list[str | None] = [None if kept else NO_TOKENS for kept in is_present.tolist()]
     if retracted_ids and "id" in run.column_names:
         ids = run["id"].to_pylist()
         reasons = [RETRACTED if one in retracted_ids else reason for reason, one in zip(reasons, ids, strict=True)]
     if selected is not None and len(selected.rows):
-        dropped_reasons = selected.reasons(run["row"].to_numpy().astype(np.uint64))
+        dropped_reasons = selected.find_reasons(run["row"].to_numpy().astype(np.uint64))
         reasons = [reason if one is None else one for reason, one in zip(reasons, dropped_reasons, strict=True)]
     if run["bad"].null_count < run.num_rows:
-        is_bad = run["bad"].to_pylist()
-        reasons = [reason if one is None else one for reason, one in zip(reasons, is_bad, strict=True)]
+        bad_reasons = run["bad"].to_pylist()
+        reasons = [reason if one is None else one for reason, one in zip(reasons, bad_reasons, strict=True)]
     return reasons
 
 
 @dataclass(frozen=True)
 class _TokenizedDocuments:
-    """The documents of a shard's token bins, by file and row."""
+    """Documents in a shard's token bins, by file and row."""
 
     corpus: CorpusDeclaration
     store: ArtifactStore
@@ -260,34 +260,34 @@ class _TokenizedDocuments:
 
     @cached_property
     def receipt(self) -> Receipt:
-        """Their receipt."""
+        """Receipt of the token bins."""
         return self.store.require(self.artifact)
 
     @cached_property
     def directory(self) -> Path:
-        """Their folder."""
+        """Local directory of the token bins."""
         return self.store.local(self.artifact)
 
     @property
     def artifact(self) -> Artifact:
-        """Their artifact."""
+        """Artifact of the token bins."""
         return self.corpus.artifact(TOKEN_BINS, self.partition)
 
     @cached_property
     def retracted(self) -> frozenset[str]:
-        """Ids, 16 hex digits, that dropped documents of the shard in addition to its selection."""
+        """Retracted ids (16 hex digits) whose documents the token bins dropped, in addition to the selection."""
         return frozenset(TokenBinsFacts.from_receipt(self.receipt).retracted)
 
     @cached_property
     def _files(self) -> Mapping[str, tuple[NDArray[np.uint64], NDArray[np.int64]]]:
-        """File → the rows of its documents, and the tokens of each document."""
-        index = document_rows(self.directory, self.receipt)
+        """Map from file to the rows and the token counts of its documents."""
+        index = build_document_rows(self.directory, self.receipt)
         ends = document_ends.open_ends(self.directory / ENDS)
         documents, start = {}, 0
         for number, line in enumerate(self.receipt.sources):
-            # documents are numbered through the shard, so a file is one range of the index and of the ends
+            # documents are numbered consecutively in the shard, so a file is one range of the index and of the ends
             stop = start + int(line["documents"])
-            rows = np.asarray(index.rows(number, start, stop)).astype(np.uint64)
+            rows = np.asarray(index.find_rows(number, start, stop)).astype(np.uint64)
             begin = int(ends[start - 1]) if start else 0
             lengths = np.diff(np.asarray(ends[start:stop]).astype(np.int64), prepend=begin)
             documents[str(line["file"])] = (rows, lengths.astype(np.int64))
@@ -295,18 +295,18 @@ class _TokenizedDocuments:
         return documents
 
     def count_tokens(self, file: str, rows: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Return which rows of a file are documents, and the tokens of each row: shapes `(rows,)`."""
+        """Return whether each row of a file is a document, and its number of tokens: two arrays of shape `(rows,)`."""
         if file not in self._files:
             raise IntegrityError(f"{self.artifact}: built without {file}. Rebuild this artifact")
         document_numbers, lengths = self._files[file]
         if not len(document_numbers):
             return np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-        # a row after the last document is compared with the last one, and differs
+        # rows after the last document are compared with the last document, and differ from it
         positions = np.minimum(np.searchsorted(document_numbers, rows), len(document_numbers) - 1)
         return document_numbers[positions] == rows, lengths[positions]
 
-    def ids(self) -> NDArray[np.uint64] | None:
-        """Return the ids of the documents, in order; None if they have none."""
+    def read_ids(self) -> NDArray[np.uint64] | None:
+        """Return the ids of the documents, in order; None if documents have no ids."""
         if TokenBinsFacts.from_receipt(self.receipt).document_ids is None:
             return None
         documents = self.receipt.ledger.documents if self.receipt.ledger else 0
@@ -337,13 +337,13 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
 
 @dataclass(frozen=True)
 class _OpenedDocuments(OpenedArtifact):
-    """The document table of a shard, opened for checks."""
+    """Document table of a shard, opened for checks."""
 
     corpus: CorpusDeclaration
 
     @cached_property
     def facts(self) -> DocumentsFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the receipt; raises IntegrityError if a fact is missing."""
         return DocumentsFacts.from_receipt(self.receipt)
 
 
@@ -351,11 +351,11 @@ def _plan_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Se
     return [_OpenedDocuments(corpus.artifact(DOCUMENTS, partition), store, corpus) for partition in partitions]
 
 
-def _sums_equal_ledger(documents: _OpenedDocuments) -> Finding:
+def _check_sums(documents: _OpenedDocuments) -> Finding:
     corpus, facts = documents.corpus, documents.facts
     shard = _TokenizedDocuments(corpus, documents.store, documents.artifact.partition or "")
     sums = TableSums(documents.directory, (RETRACTED, DUPLICATE, *corpus.rules) if corpus.selects else ())
-    defects = [*sums.find_differences(shard.receipt), *sums.find_id_differences(shard.ids())]
+    defects = [*sums.find_differences(shard.receipt), *sums.find_id_differences(shard.read_ids())]
     if (facts.rows, facts.kept, facts.reasons) != (sums.rows, sums.kept, dict(sorted(sums.reasons.items()))):
         defects.append("the row counts in the receipt and the table differ")
     return build_verdict(
@@ -368,7 +368,7 @@ def _sums_equal_ledger(documents: _OpenedDocuments) -> Finding:
     )
 
 
-def _rebuild_matches(documents: _OpenedDocuments) -> Finding:
+def _check_rebuild(documents: _OpenedDocuments) -> Finding:
     corpus, store, partition = documents.corpus, documents.store, documents.artifact.partition or ""
     recipe = _build_recipe(corpus, store, partition)
     write = partial(_write, corpus, store, partition, recipe)
@@ -387,11 +387,11 @@ _CHECKS: tuple[Check[_OpenedDocuments], ...] = (
         "sums_match_ledger",
         "For each file, the row, document, token and dropped-row counts match the shard's ledger. The kept rows "
         "match the stream's documents and ids.",
-        _sums_equal_ledger,
+        _check_sums,
     ),
     Check(
         "rebuild_matches",
         "Joining tags, selection and the stream's index again reproduces the stored table.",
-        _rebuild_matches,
+        _check_rebuild,
     ),
 )

@@ -1,4 +1,4 @@
-"""Excerpts of texts, for tables that people read; never from a sensitive dataset."""
+"""Excerpts of texts for tables in reports; empty for a sensitive dataset."""
 
 from dataprep_assets.errors import DataprepError
 from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -7,18 +7,18 @@ from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles
 from dataprep_assets.sources.readers.records import RecordFields
 
 _CHARACTERS, _MAX_BYTES = 120, 64 << 20
-"""Length of an excerpt in characters, and maximum bytes of a file, which must be read from its beginning to a row."""
+"""Length of an excerpt in characters, and maximum file size in bytes, because files are read from the beginning."""
 
 
 class Excerpts:
-    """Reader of the beginnings of texts in the current source files."""
+    """Reader of excerpts (beginnings of texts) from the current source files."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        """Set the dataset and the store of its manifest; read nothing yet."""
+        """Set the dataset and the store of its manifest; files are read later."""
         self._sensitive, self._text_field = corpus.sensitive, corpus.text_field
         self._files = PresentFiles(corpus, store)
 
-    def excerpt(self, name: str) -> str:
+    def read_excerpt(self, name: str) -> str:
         """Return the beginning of a row's text (`file:row`); "" if it is unreadable or the dataset is sensitive."""
         # split at the last colon, because a file name may contain one
         file, _, row = name.rpartition(":")

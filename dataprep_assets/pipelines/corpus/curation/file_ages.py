@@ -1,6 +1,6 @@
-"""The age of each source file: the number of the build that first saw it. The priority `oldest` depends on it.
+"""Ages of source files, for the priority `oldest`: the number of the build that first saw the file.
 
-An age never changes, and files new to a build get the next number. Ages are stored in `ages.json` of the current
+Ages never change, and files that are new in a build get the next number. Ages are stored in `ages.json` of the current
 duplicates. Each selection's receipt also has the ages of its shard's files, so that ages, and therefore kept documents,
 survive the loss of the duplicates. If both are lost, all files get the same age.
 
@@ -37,11 +37,11 @@ def compute_ages(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Mani
     if corpus.duplicates.priority != "oldest":
         return {}
     stored_ages = _read_stored_ages(corpus, store)
-    # an empty mapping is valid: the priority was a column, so all files have the same age
+    # an empty mapping is valid and gives all files the same age; it is stored while the priority is a column
     if stored_ages is None:
         stored_ages = _read_selected_ages(corpus, store)
-    new = max(stored_ages.values(), default=-1) + 1
-    return {name: stored_ages.get(name, new) for name in sorted(entry.relpath for entry in manifest.entries)}
+    new_age = max(stored_ages.values(), default=-1) + 1
+    return {name: stored_ages.get(name, new_age) for name in sorted(entry.relpath for entry in manifest.entries)}
 
 
 def read_shard_ages(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, int]:
@@ -77,13 +77,13 @@ def _read_ages(path: Path, _: str) -> Mapping[str, int] | None:
 
 
 def _read_selected_ages(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, int]:
-    """Return the ages in the receipts of selections, for each file the highest."""
+    """Return the highest age of each file in the receipts of selections; empty if a receipt is unreadable."""
     artifacts = [corpus.artifact(SELECTION, partition) for partition in store.partitions(corpus.dataset, SELECTION)]
-    age_of: dict[str, int] = {}
+    ages: dict[str, int] = {}
     try:
         for receipt in store.receipts(artifacts):
             for name, age in {} if receipt is None else SelectionFacts.from_receipt(receipt).ages.items():
-                age_of[name] = max(age, age_of.get(name, 0))
+                ages[name] = max(age, ages.get(name, 0))
     except DataprepError:
         return {}
-    return age_of
+    return ages

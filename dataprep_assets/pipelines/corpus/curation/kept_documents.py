@@ -1,6 +1,7 @@
-"""The kept documents of all shards after deduplication, and the changes since the previous deduplication.
+"""Kept documents of all shards after deduplication, and the changes since the previous deduplication.
 
-The artifact `duplicates` is built from them, and `dataprep retract` predicts the effect of a longer list.
+The artifact `duplicates` is built from these documents. `dataprep retract` uses the changes to predict the effect of a
+longer retraction list.
 
 Entry points: `decide_kept_documents`, `predict_duplicates_change`.
 """
@@ -29,19 +30,19 @@ PAIRS = "pairs.bin"
 
 @dataclass(frozen=True)
 class KeptDocuments:
-    """The documents of all shards, and the decision which of them are kept."""
+    """Documents of all shards, and the decision which of them are kept."""
 
-    found: JoinedDocuments
+    joined: JoinedDocuments
     kept: KeptSet
 
     def iterate_shards(self) -> Iterator[tuple[str, Nodes, NDArray[np.bool_]]]:
         """Yield each shard with the positions of its removed rows, ascending, and a mask of its kept rows."""
-        documents = self.found.documents
+        documents = self.joined.documents
         bits = documents.taken.copy()
         bits[self.kept.removed] = False
-        for number, partition in enumerate(self.found.partitions):
+        for number, partition in enumerate(self.joined.partitions):
             begin, end = documents.first[number : number + 2].tolist()
-            # numbers increase, so the removed rows of a shard are one slice
+            # numbers are ascending, so the removed rows of a shard are one slice
             part = slice(*np.searchsorted(self.kept.removed, [begin, end]).tolist())
             yield partition, self.kept.removed[part] - begin, bits[begin:end]
 
@@ -54,7 +55,7 @@ def decide_kept_documents(
     *,
     pairs: ComparedPairs,
 ) -> KeptDocuments:
-    """Compare the documents of the given shards.
+    """Compare the documents of the given shards and decide which of them to keep.
 
     Args:
         corpus: The dataset.
@@ -79,14 +80,14 @@ def decide_kept_documents(
 
 
 def read_known_pairs(corpus: CorpusDeclaration, store: ArtifactStore) -> ComparedPairs:
-    """Return the pairs that the current duplicates compared on the same shingles, at any threshold."""
+    """Return the pairs that the current duplicates compared by the same shingles, at any threshold."""
     artifact = corpus.artifact(DUPLICATES)
     try:
         # do not use pairs of an artifact whose check failed, because one of them may be wrong
         if store.must_rebuild(artifact) or (receipt := store.receipt(artifact)) is None:
             return ComparedPairs()
         now, stored_settings = corpus.signing.key_parts, receipt.recipe["settings"]
-        # do not compare bands, which determine which pairs are compared, not how similar these are
+        # ignore bands, because they determine which pairs are compared, not how similar a pair is
         if any(
             now.get(name) != stored_settings.get(name)
             for name in ("kind", "normalization", "unicode", "words", "shingle", "key")
@@ -112,7 +113,7 @@ def read_pairs(directory: Path) -> ComparedPairs:
 
 
 def read_current_duplicates(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, tuple[str, Nodes]]:
-    """Return shard → content of its signatures and removed rows, in the current duplicates; empty if there are none."""
+    """Return the current duplicates: shard → content of its signatures, removed rows; empty if there are none."""
     try:
         if (receipt := store.receipt(corpus.artifact(DUPLICATES))) is None:
             return {}
@@ -129,7 +130,7 @@ def read_current_duplicates(corpus: CorpusDeclaration, store: ArtifactStore) -> 
 def count_changes(
     corpus: CorpusDeclaration, store: ArtifactStore, previous_nodes: Mapping[str, tuple[str, Nodes]], now: KeptDocuments
 ) -> DuplicatesChange:
-    """Return how many rows are restored and how many more are removed, in shards with unchanged texts."""
+    """Count the restored and the additionally removed rows, in shards with unchanged texts."""
     restored_documents = removed_documents = 0
     for shard, removed_ids, is_kept in now.iterate_shards():
         # positions can be compared only if the signatures are the same
@@ -144,7 +145,7 @@ def count_changes(
 
 
 def predict_duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -> DuplicatesChange | None:
-    """Return how the rules and the retraction list change the duplicates in the next run; write nothing.
+    """Predict how the rules and the retraction list will change the duplicates in the next run; write nothing.
 
     Returns None if duplicates are not declared or not built, or if one of their inputs is missing.
     """
@@ -152,7 +153,7 @@ def predict_duplicates_change(corpus: CorpusDeclaration, store: ArtifactStore) -
         return None
     try:
         manifest = load_manifest(corpus, store)
-        # ignore shards of new files, which have no signatures yet and whose changes are not due to the list
+        # ignore shards of new files, which have no signatures yet, because their changes are not due to the list
         shards = [shard for shard in manifest.plan if shard in previous_receipt]
         ages, pairs = compute_ages(corpus, store, manifest), read_known_pairs(corpus, store)
         return count_changes(

@@ -1,7 +1,7 @@
-"""The effect of the retraction list, the rules and the duplicates on the rows of a shard's tags, defined in one place.
+"""Effect of the retraction list, the rules and the duplicates on the rows of a shard's tags.
 
-The selection drops rows by it, `dataprep documents` predicts drops with it, and deduplication compares the rows that
-rules keep.
+This is the only implementation: the selection drops rows with it, `dataprep documents` predicts drops with it, and
+deduplication finds the rows to compare with it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep_assets.curation.rules import rule_numbers
+from dataprep_assets.curation.rules import find_dropping_rules
 from dataprep_assets.curation.selection import DUPLICATE
 from dataprep_assets.curation.table import read_joined_tables
 from dataprep_assets.integrity.receipt import RETRACTED
-from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, tagger_file_name
+from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, name_tagger_file
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import NONE_REMOVED, RemovedRows
 from dataprep_assets.pipelines.corpus.source.listed_rows import are_listed, read_listed_ids
@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.corpus.source.listed_rows import are_listed, read
 
 @dataclass(frozen=True, kw_only=True)
 class RuledRows:
-    """A block of rows of a shard's tags, in order.
+    """Block of consecutive rows of a shard's tags.
 
     Attributes:
         table: The requested columns and the columns of the rules: a `pyarrow.Table`.
@@ -33,7 +33,7 @@ class RuledRows:
         listed: Mask of the rows on the retraction list: shape `(rows,)`.
         rule: Number of the first rule that drops each row, -1 for none: shape `(rows,)`.
         names: Names of the rules.
-        alike: Position of a duplicate → the kept document that represents it, and their similarity.
+        representatives: Position of a duplicate → the kept document that represents it, and their similarity.
     """
 
     table: Any
@@ -41,7 +41,7 @@ class RuledRows:
     listed: NDArray[np.bool_]
     rule: NDArray[np.int64]
     names: tuple[str, ...]
-    alike: Mapping[int, tuple[str, float]]
+    representatives: Mapping[int, tuple[str, float]]
 
     @cached_property
     def reasons(self) -> list[str | None]:
@@ -52,7 +52,7 @@ class RuledRows:
         """
         reasons: list[str | None] = [None] * len(self.good)
         # assign in ascending rank, because later assignments win
-        for position in self.alike:
+        for position in self.representatives:
             reasons[position] = DUPLICATE
         for position in np.flatnonzero(self.rule >= 0).tolist():
             reasons[position] = self.names[self.rule[position]]
@@ -66,7 +66,7 @@ class RuledRows:
 def read_ruled_rows(
     corpus: CorpusDeclaration, tags: Path, columns: Collection[str], rows: RemovedRows = NONE_REMOVED
 ) -> Iterator[RuledRows]:
-    """Yield the rows of a shard, with the effect of the current rules and retraction list on each.
+    """Yield the rows of a shard in blocks, with the effect of the current rules and retraction list on each row.
 
     Args:
         corpus: The dataset.
@@ -79,15 +79,15 @@ def read_ruled_rows(
     rules, hashes, start = corpus.rules, read_listed_ids(corpus), 0
     column_names = {"bad", *columns, *(column for _, rule in rules.values() for column in rule.columns)}
     column_names |= {"id"} if len(hashes) else set()
-    # do not open files of taggers without a requested column
-    files = [ROWS, *(tagger_file_name(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
+    # skip files of taggers without a requested column
+    files = [ROWS, *(name_tagger_file(tagger) for tagger in corpus.taggers if column_names & tagger.columns.keys())]
     for table in read_joined_tables([tags / file for file in files], sorted(column_names)):
         yield RuledRows(
             table=table,
             good=table["bad"].is_null().to_numpy(),
             listed=are_listed(table["id"], hashes) if len(hashes) else np.zeros(table.num_rows, np.bool_),
-            rule=rule_numbers(table, rules) if rules else np.full(table.num_rows, -1),
+            rule=find_dropping_rules(table, rules) if rules else np.full(table.num_rows, -1),
             names=tuple(rules),
             # arguments are evaluated from left to right, so the first `start` is the beginning of this piece
-            alike=rows.rows_between(start, start := start + table.num_rows),
+            representatives=rows.select_rows(start, start := start + table.num_rows),
         )

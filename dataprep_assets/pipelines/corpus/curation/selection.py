@@ -1,10 +1,10 @@
-"""The selection (`<dataset>/selection_<split>`, one partition per shard): the dropped rows and the reasons.
+"""Selection (`<dataset>/selection_<split>`, one partition per shard): the dropped rows and the reasons.
 
 The reason is the first that applies: `retracted`, the name of a rule, `duplicate`. A duplicate also has the document
 that represents it and their similarity.
 
 The selection is built from tags, without texts, so a changed threshold costs little. Token bins depend only on the
-dropped rows, so only shards with other dropped rows are rebuilt. Dropped rows are counted by source before
+dropped rows, so only shards whose dropped rows changed are rebuilt. Dropped rows are counted by source before
 tokenization, and exceeding the declared budget fails a blocking check.
 """
 
@@ -40,10 +40,10 @@ from dataprep_assets.errors import DataprepError, count_of
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
-from dataprep_assets.pipelines.corpus.curation.benchmark_checks import no_benchmark_contamination
+from dataprep_assets.pipelines.corpus.curation.benchmark_checks import check_contamination
 from dataprep_assets.pipelines.corpus.curation.file_ages import read_shard_ages
 from dataprep_assets.pipelines.corpus.curation.ruled_rows import read_ruled_rows
-from dataprep_assets.pipelines.corpus.curation.selection_budget import sources_kept, within_budget
+from dataprep_assets.pipelines.corpus.curation.selection_budget import check_budget, check_kept_sources
 from dataprep_assets.pipelines.corpus.curation.selection_counts import (
     LANGUAGE,
     NOTHING,
@@ -89,7 +89,7 @@ def list_dropped_columns(corpus: CorpusDeclaration) -> Columns:
     return COLUMNS if corpus.duplicates is None else {**COLUMNS, "representative": "string", "similarity": "number"}
 
 
-def selection_spec(
+def build_selection_spec(
     corpus: CorpusDeclaration,
     split: str,
     *,
@@ -122,7 +122,7 @@ def selection_spec(
         rows=lambda receipt: sum_counts(sum_totals([receipt])[1].values())[0],
         columns=list_dropped_columns(corpus),
         losses=lambda _, receipts: _find_losses(receipts, split),
-        check_groups=_check_groups(corpus, split),
+        check_groups=_build_check_groups(corpus, split),
     )
 
 
@@ -131,12 +131,12 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
     rules = {name: f"{'keep' if keeps else 'drop'}: {rule.text}" for name, (keeps, rule) in corpus.rules.items()}
     # use only the shard's duplicates, because duplicates of other shards do not change its selection
     duplicates = digest_removed_rows(corpus, store, partition)
-    of_shard = {} if duplicates is None else {DUPLICATES: duplicates}
+    duplicate_inputs = {} if duplicates is None else {DUPLICATES: duplicates}
     # the receipt contains the ages of the shard's files, so they are inputs of the recipe
     ages, retracted_rows = read_shard_ages(corpus, store, partition), find_listed_ids(corpus, store, partition)
     extra_settings = {"retracted": describe_ids(retracted_rows)} if retracted_rows else {}
     extra_settings |= {"ages": digest_value(ages)} if ages else {}
-    count_columns = _grouping_columns(corpus)
+    count_columns = _list_grouping_columns(corpus)
     extra_settings |= {"counted_by": ", ".join(count_columns)} if count_columns else {}
     return Recipe(
         artifact=corpus.artifact(SELECTION, partition),
@@ -144,18 +144,18 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore, partition: st
         key=digest_value(
             [
                 *(SELECTION, VERSION, tags.content, dict(tags.inputs), list(rules.items())),
-                *(*of_shard.values(), ages, retracted_rows, *count_columns),
+                *(*duplicate_inputs.values(), ages, retracted_rows, *count_columns),
             ]
         ),
         version=VERSION,
         settings={"rules": rules, "order": list(rules), **extra_settings},
         # the receipt lists the shard's files, so recompressing one requires a new receipt
-        sources={**of_shard, **tags.inputs},
+        sources={**duplicate_inputs, **tags.inputs},
         upstream={f"{TAGS}/{partition}": tags.content},
     )
 
 
-def _grouping_columns(corpus: CorpusDeclaration) -> list[str]:
+def _list_grouping_columns(corpus: CorpusDeclaration) -> list[str]:
     """Return the columns that group the counts of dropped documents, in addition to the source."""
     return [LANGUAGE] if corpus.columns.get(LANGUAGE) == "string" else []
 
@@ -172,7 +172,7 @@ def _build_selections(corpus: CorpusDeclaration, request: BuildRequest) -> Itera
         try:
             recipe = _build_recipe(corpus, request.store, partition)
             receipt, reused = ensure_built(recipe, request.store, partial(_write, corpus, request.store, partition))
-        # a failed shard does not stop the others
+        # continue with the other shards, because they do not depend on the failed shard
         except DataprepError as error:
             yield Outcome(partition=partition, error=error)
         else:
@@ -190,17 +190,21 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
                 yield rows
 
         # compute the digest while rows are written, so that one pass is enough
-        rows_of = group_by_file(write_rows())
+        rows_by_file = group_by_file(write_rows())
     ages = read_shard_ages(corpus, store, partition)
     return WrittenFiles(
         inputs={str(corpus.artifact(TAGS, partition)): tags.content},
         facts=SelectionFacts(
-            dropped=digest_dropped_rows(rows_of),
+            dropped=digest_dropped_rows(rows_by_file),
             **counts.facts,
             ages=ages,
         ),
         sources=tuple(
-            {"file": file, "sha256": digest, "dropped": dict(Counter(rows_of[file].why)) if file in rows_of else {}}
+            {
+                "file": file,
+                "sha256": digest,
+                "dropped": dict(Counter(rows_by_file[file].why)) if file in rows_by_file else {},
+            }
             for file, digest in tags.inputs.items()
         ),
     )
@@ -209,16 +213,16 @@ def _write(corpus: CorpusDeclaration, store: ArtifactStore, partition: str, stag
 def _iterate_dropped_rows(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, counts: SelectionCounts
 ) -> Iterator[dict[str, list[Any]]]:
-    """Yield the dropped rows of a shard as column of `dropped.parquet` → values; add all documents to `counts`."""
+    """Yield the dropped rows of a shard in blocks (column → values); count all documents in `counts`."""
     tags = store.local(corpus.artifact(TAGS, partition))
     removed_ids = load_removed_rows(corpus, store, partition)
     for piece in read_ruled_rows(
-        corpus, tags, ("file", "row", "source", "bytes", *_grouping_columns(corpus)), removed_ids
+        corpus, tags, ("file", "row", "source", "bytes", *_list_grouping_columns(corpus)), removed_ids
     ):
         counts.add(piece)
         positions = [position for position, reason in enumerate(piece.reasons) if reason]
         names = piece.table.select(["file", "row"]).take(np.array(positions, np.int64))
-        by_duplicate = [piece.alike.get(one, (None, None)) for one in positions]
+        by_duplicate = [piece.representatives.get(one, (None, None)) for one in positions]
         yield {
             "file": names["file"].to_pylist(),
             "row": names["row"].to_pylist(),
@@ -235,7 +239,7 @@ def _build_metadata(corpus: CorpusDeclaration, _: ArtifactStore, receipt: Receip
         "documents": totals[0],
         "dropped": sum_counts(by_rule.values())[0],
         **dropped_counts,
-        "rules": Table(_rule_rows(corpus, [receipt])),
+        "rules": Table(_build_rule_rows(corpus, [receipt])),
         "sources": Table(build_source_rows([receipt])),
     }
 
@@ -256,7 +260,7 @@ def _find_losses(receipts: Sequence[Receipt], split: str) -> Iterator[Loss]:
         )
 
 
-def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
+def _build_rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
     """Return a row for each rule: its condition, and the documents and bytes that it drops."""
     totals, by_rule = sum_totals(receipts)
     rows = []
@@ -277,7 +281,7 @@ def _rule_rows(corpus: CorpusDeclaration, receipts: Sequence[Receipt]) -> list[d
 
 @dataclass(frozen=True)
 class _OpenedSelection(OpenedArtifact):
-    """The selection of a shard, opened for checks."""
+    """Selection of a shard, opened for checks."""
 
     corpus: CorpusDeclaration
 
@@ -286,7 +290,7 @@ def _plan_shards(corpus: CorpusDeclaration, store: ArtifactStore, partitions: Se
     return [_OpenedSelection(corpus.artifact(SELECTION, partition), store, corpus) for partition in partitions]
 
 
-def _rebuild_matches(selection: _OpenedSelection) -> Finding:
+def _check_rebuild(selection: _OpenedSelection) -> Finding:
     corpus, store, receipt, partition = (
         selection.corpus,
         selection.store,
@@ -311,21 +315,21 @@ SHARD_CHECKS: tuple[Check[_OpenedSelection], ...] = (
     Check(
         "rebuild_matches",
         "Applying tags, rules, duplicates and removals again reproduces the dropped rows.",
-        _rebuild_matches,
+        _check_rebuild,
     ),
 )
 _Split = tuple[CorpusDeclaration, str, ArtifactStore, Sequence[str]]
-"""The arguments of checks that always read all selections of a split, even if only some shards are checked now."""
+"""Arguments of checks that always read all selections of a split, even if only some shards are being checked."""
 SPLIT_CHECKS: tuple[Check[_Split], ...] = (
     Check(
         "within_budget",
         "Every split keeps at least one document, and the dropped shares per source and per rule are within `budget`.",
-        lambda split: within_budget(*split),
+        lambda split: check_budget(*split),
     ),
     Check(
         "sources_kept",
         "No rule without a budget drops 95% or more of a source, language or split.",
-        lambda split: sources_kept(*split),
+        lambda split: check_kept_sources(*split),
         blocking=False,
     ),
 )
@@ -333,11 +337,11 @@ NO_BENCHMARK_CONTAMINATION: Check[_Split] = Check(
     "no_benchmark_contamination",
     "No kept document contains a benchmark item. At least `coverage` of the items are searched for. "
     "Planted items are found in every form, and look-alikes are not reported.",
-    lambda split: no_benchmark_contamination(split[0], split[2], split[3]),
+    lambda split: check_contamination(split[0], split[2], split[3]),
 )
 
 
-def _check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
+def _build_check_groups(corpus: CorpusDeclaration, split: str) -> tuple[CheckGroup, ...]:
     def open_split(store: ArtifactStore, _: Sequence[str]) -> _Split:
         return corpus, split, store, load_manifest(corpus, store).partitions(split)
 

@@ -1,11 +1,12 @@
 """Comparison of dropped documents with `budget`: all drops per source, and the drops of each rule.
 
 Retracted documents count neither as dropped nor as documents, because rules do not decide on them. Shares of few
-documents are not significant, so sources with fewer than `FEW` documents are compared together.
+documents are not significant, so sources with fewer than `MIN_SOURCE_DOCUMENTS` documents are compared together.
 
-Examples help people judge whether a rule or a source is wrong. Sensitive datasets show none.
+Examples help users judge whether a rule or a source is wrong. Sensitive datasets show no examples.
 
-Entry points: the checks `within_budget` and `sources_kept`; `find_over_budget` for a selection that is not built yet.
+Entry points: the checks `check_budget` and `check_kept_sources`; `find_over_budget` for a selection that is not built
+yet.
 """
 
 from collections import Counter
@@ -35,20 +36,20 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import ROWS, TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.table import format_share
 
-_EACH = 3
+_EXAMPLES_PER_SOURCE = 3
 """Number of examples per source."""
 
 
 def find_examples(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], sources: Sequence[str]
 ) -> list[Row]:
-    """Return dropped rows of these sources, in the order of the sources, each with the beginning of its text.
+    """Return examples of dropped rows, in the order of the sources, each with the beginning of its text.
 
     Args:
         corpus: The dataset.
         store: The store of its tags and selections.
         partitions: The shards to search.
-        sources: The sources to find examples for.
+        sources: The sources for which to find examples.
     """
     if corpus.sensitive or not sources:
         return []
@@ -58,7 +59,7 @@ def find_examples(
         for source, row in _find_dropped_rows(corpus, store, partition, excerpts, examples):
             examples[source].append(row)
         # stop once there are enough examples, because opening more shards may download their files
-        if all(len(rows) == _EACH for rows in examples.values()):
+        if all(len(rows) == _EXAMPLES_PER_SOURCE for rows in examples.values()):
             break
     return [row for rows in examples.values() for row in rows]
 
@@ -79,7 +80,7 @@ def _find_dropped_rows(
     for piece in read_joined_tables([rows], ["file", "row", "source"]):
         for row in piece.to_pylist():
             dropped_row, source = dropped_rows.get((row["file"], row["row"])), row["source"]
-            if dropped_row is None or source not in examples or len(examples[source]) == _EACH:
+            if dropped_row is None or source not in examples or len(examples[source]) == _EXAMPLES_PER_SOURCE:
                 continue
             name, representative = f"{row['file']}:{row['row']}", dropped_row.get("representative") or ""
             yield (
@@ -88,23 +89,23 @@ def _find_dropped_rows(
                     "source": source,
                     "dropped_as": dropped_row["reason"],
                     "example": name,
-                    "example_text": excerpts.excerpt(name),
+                    "example_text": excerpts.read_excerpt(name),
                     "stays": representative,
-                    "stays_text": excerpts.excerpt(representative) if representative else "",
+                    "stays_text": excerpts.read_excerpt(representative) if representative else "",
                 },
             )
 
 
 _NEARLY_ALL = 0.95
 """Share of a source that a rule without a budget may drop without a warning; no published filter drops more."""
-_EXAMPLES = 3
-"""Number of sources over their budget to show examples of."""
-FEW = 20
-"""Documents that a source needs to be compared on its own: of a single document a rule drops all or nothing."""
+_MAX_EXAMPLE_SOURCES = 3
+"""Maximum number of sources over their budget for which examples are shown."""
+MIN_SOURCE_DOCUMENTS = 20
+"""Minimum number of documents for comparing a source on its own, because shares of fewer are not significant."""
 CountsByRule = Mapping[str, Counts]
 
 
-def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+def check_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
     """Check that rules drop no more than the budget from the current shards of a split."""
     receipts = [one for one in store.receipts([corpus.artifact(SELECTION, p) for p in partitions]) if one is not None]
     totals, by_rule = sum_totals(receipts)
@@ -119,10 +120,12 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
             for rule, counts in sorted(by_rule.items())
         },
     }
-    over = list(find_over_budget(corpus, split, *count_by_source(receipts)))
-    examples = find_examples(corpus, store, partitions, [one for names, _ in over for one in names][:_EXAMPLES])
+    excesses = list(find_over_budget(corpus, split, *count_by_source(receipts)))
+    examples = find_examples(
+        corpus, store, partitions, [one for names, _ in excesses for one in names][:_MAX_EXAMPLE_SOURCES]
+    )
     return build_verdict(
-        [*_check_not_empty(corpus, split, totals, by_rule), *(told for _, told in over)],
+        [*_check_not_empty(corpus, split, totals, by_rule), *(sentence for _, sentence in excesses)],
         f"Rules drop {drops[0]:,} of {count_of(totals[0], 'document')} in {split}; no source and no rule exceeds its "
         "budget.",
         f"Run `dataprep documents {corpus.dataset}`, correct the rule, or raise its budget",
@@ -134,10 +137,10 @@ def within_budget(corpus: CorpusDeclaration, split: str, store: ArtifactStore, p
 def _check_not_empty(corpus: CorpusDeclaration, split: str, all_counts: Counts, by_rule: CountsByRule) -> Iterator[str]:
     """Yield a sentence if rules drop the whole split, unless a budget allows it."""
     budget = corpus.budget
-    may = budget.per_source == 1 or 1 in budget.per_rule.values()
+    is_allowed = budget.per_source == 1 or 1 in budget.per_rule.values()
     rules = {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
     remaining = _subtract_counts(all_counts, by_rule.get(RETRACTED, NOTHING))
-    if remaining[0] and not may and sum_counts(rules.values())[0] == remaining[0]:
+    if remaining[0] and not is_allowed and sum_counts(rules.values())[0] == remaining[0]:
         names = ", ".join(sorted(rules, key=lambda rule: -rules[rule][0]))
         yield (
             f"no document of {split} is left: rules drop all of them ({names}). If this is intended, set "
@@ -145,18 +148,20 @@ def _check_not_empty(corpus: CorpusDeclaration, split: str, all_counts: Counts, 
         )
 
 
-def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]) -> Finding:
+def check_kept_sources(
+    corpus: CorpusDeclaration, split: str, store: ArtifactStore, partitions: Sequence[str]
+) -> Finding:
     """Check that no rule without a budget drops nearly all of a source, a language or the current shards of a split.
 
-    Duplicates are not counted, because a source that copies another one is expected to be dropped.
+    Duplicates are not counted, because a source that copies another source is expected to be dropped.
     """
     receipts = [
         receipt
         for receipt in store.receipts([corpus.artifact(SELECTION, p) for p in partitions])
         if receipt is not None
     ]
-    limited = corpus.rules.keys() if corpus.budget.per_source is not None else corpus.budget.per_rule.keys()
-    free = corpus.rules.keys() - limited
+    limited_rules = corpus.rules.keys() if corpus.budget.per_source is not None else corpus.budget.per_rule.keys()
+    unlimited_rules = corpus.rules.keys() - limited_rules
     sums = sum_selections(receipts)
     wholes = {f"the split {split}": sum_totals(receipts)}
     for noun, groups, drop_counts in (
@@ -170,8 +175,8 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
             f"the rule {rule} drops {counts[rule][0]:,} of {count_of(totals[0], 'document')} in {name} "
             f"({format_share(counts[rule][0] / totals[0])})"
             for name, (totals, counts) in wholes.items()
-            for rule in sorted(free & counts.keys())
-            if totals[0] >= FEW and counts[rule][0] >= _NEARLY_ALL * totals[0]
+            for rule in sorted(unlimited_rules & counts.keys())
+            if totals[0] >= MIN_SOURCE_DOCUMENTS and counts[rule][0] >= _NEARLY_ALL * totals[0]
         ],
         f"No rule without a budget drops {format_share(_NEARLY_ALL)} of a source or language in {split}.",
         f"Run `dataprep documents {corpus.dataset}`, correct the rule, or declare `budget.per_rule`",
@@ -183,7 +188,7 @@ def sources_kept(corpus: CorpusDeclaration, split: str, store: ArtifactStore, pa
 def find_over_budget(
     corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped_counts: Mapping[str, CountsByRule]
 ) -> Iterator[tuple[Sequence[str], str]]:
-    """Yield a sentence for each rule and source over its budget, with the names of its sources.
+    """Yield the source names and a sentence for each rule and source over its budget; a rule has no source names.
 
     Args:
         corpus: The dataset.
@@ -200,15 +205,17 @@ def find_over_budget(
         source: {rule: counts for rule, counts in by_rule.items() if rule != RETRACTED}
         for source, by_rule in dropped_counts.items()
     }
-    yield from (((), sentence) for sentence in _rules_over(corpus, sum_counts(remaining.values()), by_rules))
-    yield from _sources_over(corpus, split, remaining, by_rules)
+    yield from (
+        ((), sentence) for sentence in _find_rules_over_budget(corpus, sum_counts(remaining.values()), by_rules)
+    )
+    yield from _find_sources_over_budget(corpus, split, remaining, by_rules)
 
 
 def _subtract_counts(counts: Counts, subtrahend: Counts) -> Counts:
     return counts[0] - subtrahend[0], counts[1] - subtrahend[1]
 
 
-def _rules_over(
+def _find_rules_over_budget(
     corpus: CorpusDeclaration, all_counts: Counts, dropped_by_source: Mapping[str, CountsByRule]
 ) -> Iterator[str]:
     """Yield a sentence for each rule that drops more than its budget."""
@@ -222,14 +229,14 @@ def _rules_over(
                 break
 
 
-def _sources_over(
+def _find_sources_over_budget(
     corpus: CorpusDeclaration, split: str, sources: Mapping[str, Counts], dropped_by_source: Mapping[str, CountsByRule]
 ) -> Iterator[tuple[Sequence[str], str]]:
-    """Yield the sources over their budget, each with a sentence, largest share first."""
+    """Yield the names and a sentence for each source, or group of small sources, over its budget; worst first."""
     limit = corpus.budget.per_source
     if limit is None:
         return
-    lost = []
+    excesses = []
     for names in _group_sources(sources):
         counts = sum_counts(sources[name] for name in names)
         by_rule = _sum_counts(dropped_by_source.get(name, {}) for name in names)
@@ -241,10 +248,10 @@ def _sources_over(
         # drops are reported in documents, or in bytes if only the bytes exceed the budget
         unit = 0 if shares[0][0] > limit else 1
         if shares[unit][0] > limit:
-            lost.append((max(share for share, _, _ in shares), names, unit, shares[unit], by_rule))
-    for _, names, unit, (share, part, total), by_rule in sorted(lost, key=lambda one: (-one[0], one[1])):
+            excesses.append((max(share for share, _, _ in shares), names, unit, shares[unit], by_rule))
+    for _, names, unit, (share, part, total), by_rule in sorted(excesses, key=lambda one: (-one[0], one[1])):
         worst = Counter({rule: one[unit] for rule, one in by_rule.items()}).most_common(1)[0][0]
-        few = f"{count_of(len(names), 'source')} of fewer than {FEW} documents each"
+        few = f"{count_of(len(names), 'source')} of fewer than {MIN_SOURCE_DOCUMENTS} documents each"
         subject = f"the source {names[0]}" if len(names) == 1 else few
         yield (
             names,
@@ -256,14 +263,14 @@ def _sources_over(
 
 
 def _group_sources(sources: Mapping[str, Counts]) -> Iterator[tuple[str, ...]]:
-    """Yield the sources to compare on their own, then all others together if they have enough documents."""
+    """Yield each source to compare on its own, then the small sources together if they have enough documents."""
     few = []
     for name, (documents, _) in sorted(sources.items()):
-        if documents >= FEW:
+        if documents >= MIN_SOURCE_DOCUMENTS:
             yield (name,)
         else:
             few.append(name)
-    if sum(sources[name][0] for name in few) >= FEW:
+    if sum(sources[name][0] for name in few) >= MIN_SOURCE_DOCUMENTS:
         yield tuple(few)
 
 

@@ -1,4 +1,4 @@
-"""Counts of the documents of a shard, by source, and of the dropped documents, by source and reason."""
+"""Counts of a shard's documents per source, and of its dropped documents per source and reason."""
 
 from collections.abc import Iterable
 from itertools import compress
@@ -14,14 +14,14 @@ from dataprep_assets.pipelines.corpus.curation.ruled_rows import RuledRows
 SELECTION = "selection"
 """Name of the artifact whose receipts contain these counts."""
 LANGUAGE = "language"
-"""Column of a tagger or a record whose values are counted like sources."""
+"""Column, from a tagger or the record, whose values are counted in the same way as sources."""
 Counts = tuple[int, int]
 """A number of documents, and the bytes of their texts."""
 NOTHING: Counts = (0, 0)
 
 
 class SelectionCounts:
-    """Counts of the rows of a shard, in the form of its facts."""
+    """Counts of a shard's rows, in the form of the selection's facts."""
 
     def __init__(self) -> None:
         self.sources: dict[str, Counts] = {}
@@ -33,7 +33,7 @@ class SelectionCounts:
         """Count the documents in these rows and, by source and language, the drops by reason."""
         sizes = rows.table["bytes"].filter(rows.good).to_pylist()
         reasons = list(compress(rows.reasons, rows.good))
-        for column, counts_of, by_rule in (
+        for column, counts_by_name, by_rule in (
             ("source", self.sources, self.by_rule),
             (LANGUAGE, self.languages, self.by_rule_of_language),
         ):
@@ -44,14 +44,14 @@ class SelectionCounts:
             ):
                 if name is None:  # the language is unknown
                     continue
-                counts_of[name] = add_counts(counts_of.get(name, NOTHING), (1, size))
+                counts_by_name[name] = add_counts(counts_by_name.get(name, NOTHING), (1, size))
                 if reason is not None:
-                    of_name = by_rule.setdefault(name, {})
-                    of_name[reason] = add_counts(of_name.get(reason, NOTHING), (1, size))
+                    rule_counts = by_rule.setdefault(name, {})
+                    rule_counts[reason] = add_counts(rule_counts.get(reason, NOTHING), (1, size))
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The counts as facts; without languages they equal facts from before languages were counted."""
+        """Counts as facts; empty language counts are omitted, as in facts written before languages were counted."""
         return {name: counts for name, counts in vars(self).items() if counts or name in ("sources", "by_rule")}
 
     @classmethod
@@ -66,9 +66,9 @@ class SelectionCounts:
                 (total_counts.by_rule, part.by_rule),
                 (total_counts.by_rule_of_language, part.by_rule_of_language),
             ):
-                for name, of_name in part_rules.items():
+                for name, rule_counts in part_rules.items():
                     sums = by_rule.setdefault(name, {})
-                    for rule, counts in of_name.items():
+                    for rule, counts in rule_counts.items():
                         sums[rule] = add_counts(sums.get(rule, NOTHING), counts)
         return total_counts
 
@@ -97,10 +97,10 @@ def select_counts(some_counts: Counts, all_counts: Counts, position: int) -> Cou
 
 
 class SelectionFacts(Facts):
-    """Facts of a selection: the digest of the dropped rows and, by source, all counts and the counts by reason.
+    """Facts of a selection: the digest of the dropped rows and, per source, all counts and the counts per reason.
 
-    If there is a column `language`, the same counts exist by language. Rejected records are not counted. `ages` are the
-    ages of the shard's files (`file_ages`), if they determine which duplicates are kept.
+    If there is a column `language`, the facts also have these counts per language. Rejected records are not counted.
+    `ages` are the ages of the shard's files (`file_ages`), if they determine which duplicates are kept.
     """
 
     dropped: str
@@ -115,14 +115,14 @@ def sum_totals(receipts: Iterable[Receipt]) -> tuple[Counts, dict[str, Counts]]:
     """Return the counts of all documents in the given selections, and the dropped counts by reason."""
     sources, by_reason = count_by_source(receipts)
     by_rule: dict[str, Counts] = {}
-    for of_source in by_reason.values():
-        for rule, counts in of_source.items():
+    for source_counts in by_reason.values():
+        for rule, counts in source_counts.items():
             by_rule[rule] = add_counts(by_rule.get(rule, NOTHING), counts)
     return sum_counts(sources.values()), by_rule
 
 
 def build_source_rows(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
-    """Return a row for each source, largest dropped share first."""
+    """Build a table row for each source, largest dropped share first."""
     sources, by_reason = count_by_source(receipts)
     rows: list[dict[str, Any]] = []
     for source, (documents, size) in sources.items():

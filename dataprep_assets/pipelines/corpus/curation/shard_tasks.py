@@ -1,4 +1,4 @@
-"""Artifacts whose shards are built by workers, each from its source files only: tags and signatures."""
+"""Build and checks of tags and signatures, whose shards workers build from their source files only."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,25 +17,25 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import TAGS
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import refetch_shards
-from dataprep_assets.pipelines.corpus.source.source_parts import shard_fetches
+from dataprep_assets.pipelines.corpus.source.source_parts import build_shard_fetches
 from dataprep_assets.stream.token_stream import Fetch
 
 
 class CorpusShard(Protocol):
-    """A shard of such an artifact, to build or to check."""
+    """Shard of tags or signatures, to be built or checked."""
 
     @property
     def artifact(self) -> Artifact:
-        """Its artifact."""
+        """The artifact that contains the shard."""
         ...
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of its files as stored."""
+        """Size of the shard's source files as stored, in bytes."""
         ...
 
     def recipe(self) -> Recipe:
-        """Return the values whose digest is the key."""
+        """Return the recipe: the shard's key and the values that determine it."""
         ...
 
 
@@ -44,12 +44,13 @@ S = TypeVar("S", bound=CorpusShard)
 
 @dataclass(frozen=True, kw_only=True)
 class ShardTasks(Generic[S]):
-    """The functions that build and check the shards of an artifact.
+    """Functions that build and check the shards of an artifact.
 
     Attributes:
         name: The artifact's name.
         shards: Returns the shards of these partitions; raises MissingArtifactError if one has no snapshot.
-        ensure: The task of a worker: returns a shard's receipt, and whether the shard was up to date.
+        ensure: The task of a worker: builds a shard unless it is up to date; returns its receipt and whether it was
+            reused.
         checks: The checks of each shard.
         open: Opens a shard for its checks; a module-level function, because workers import it.
     """
@@ -74,8 +75,8 @@ class ShardTasks(Generic[S]):
         manifest = load_manifest(corpus, request.store)
         refetch_shards(corpus, manifest, request.partitions)
         shards = self.shards(corpus, request.store, manifest, request.partitions)
-        # this machine has just fetched the files; workers on other machines fetch their own
-        fetches = {} if corpus.engine.is_this_machine else shard_fetches(corpus, manifest, request.partitions)
+        # this machine has just fetched the files, but workers on other machines must fetch them
+        fetches = {} if corpus.engine.is_this_machine else build_shard_fetches(corpus, manifest, request.partitions)
         jobs = [TaskJob(one, self.ensure, corpus.verify, fetches.get(one.artifact.partition or "")) for one in shards]
         try:
             yield from run_tasks(jobs, workers=request.workers, engine=corpus.engine, progress=request.progress)
@@ -92,14 +93,14 @@ class ShardTasks(Generic[S]):
     def group(self, corpus: CorpusDeclaration) -> PartitionChecks[S, Any]:
         """Return the checks of each shard."""
 
-        def planned_shards(store: ArtifactStore, partitions: Sequence[str]) -> list[S]:
+        def plan_shards(store: ArtifactStore, partitions: Sequence[str]) -> list[S]:
             manifest = load_manifest(corpus, store)
             refetch_shards(corpus, manifest, partitions)
             return self.shards(corpus, store, manifest, partitions)
 
         return PartitionChecks(
             checks=set_level(self.checks, corpus.prove.level),
-            planned=planned_shards,
+            planned=plan_shards,
             open=self.open,
             workers=lambda *_: CheckWorkers(engine=corpus.engine, declared=corpus.workers),
         )

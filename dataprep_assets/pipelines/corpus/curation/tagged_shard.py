@@ -1,4 +1,4 @@
-"""Build of the tags of a shard: reads the source once, calls the taggers, and writes one file per tagger.
+"""Build of a shard's tags: reads the source once, calls the taggers, and writes one file per tagger.
 
 Files that would not change are copied, so each tagger runs once per shard and version.
 """
@@ -54,38 +54,38 @@ class TagsFacts(Facts):
 
 @dataclass(frozen=True)
 class DrawnRows:
-    """Rows of a shard that a check builds again: ascending positions from 0, among `of` rows."""
+    """Sample of a shard's rows that a check rebuilds: ascending positions from 0, out of `total` rows."""
 
-    places: NDArray[np.int64]
-    of: int
+    positions: NDArray[np.int64]
+    total: int
 
-    def positions_between(self, start: int, stop: int) -> NDArray[np.int64]:
+    def select_positions(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return the positions from `start` to `stop`, relative to `start`."""
-        return self.places[slice(*np.searchsorted(self.places, [start, stop]))] - start
+        return self.positions[slice(*np.searchsorted(self.positions, [start, stop]))] - start
 
 
 def draw_rows(receipt: Receipt, rows: int, samples: int | None) -> DrawnRows:
-    """Return the rows of a shard for its check to build again, drawn by the key of its receipt."""
+    """Draw the rows of a shard that its check rebuilds; the receipt's key is the seed, and None draws all rows."""
     return DrawnRows(draw_documents(receipt.key, rows, samples), rows)
 
 
-def tagger_file_name(tagger: Tagger) -> str:
+def name_tagger_file(tagger: Tagger) -> str:
     """Return the name of the file with a tagger's columns."""
     return f"{tagger.name}.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaggedShard:
-    """The tags of one shard, to build or to check.
+    """Tags of one shard, to be built or checked.
 
     Attributes:
-        artifact: Their artifact.
+        artifact: The artifact of the tags.
         store: The artifact's store.
         files: The shard's source files, in order.
         fields: The fields to carry along from each row.
         taggers: The taggers, in the order of their columns.
         source_bytes: Bytes of the files as stored.
-        samples: How many rows the check builds again; None for all.
+        samples: Number of rows that the check rebuilds; None for all rows.
     """
 
     artifact: Artifact
@@ -98,26 +98,26 @@ class TaggedShard:
 
     @property
     def shard(self) -> str:
-        """Name used in messages."""
+        """Name of the shard in messages."""
         return f"{self.artifact.dataset}/{self.artifact.partition}"
 
     @property
     def names(self) -> list[str]:
-        """The files of the tags, the rows first."""
-        return [ROWS, *map(tagger_file_name, self.taggers)]
+        """Names of the files of the tags, `rows.parquet` first."""
+        return [ROWS, *map(name_tagger_file, self.taggers)]
 
     def digest_file_inputs(self) -> dict[str, str]:
         """Return file name → digest of the values that determine the file."""
         files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
-        # include the rows in each tagger's digest, because other rows require all tags again
+        # include the rows in each tagger's digest, because changed rows require all tags to be rebuilt
         rows = digest_value([VERSION, self.fields.key_parts, files])
         return {
             ROWS: rows,
-            **{tagger_file_name(tagger): digest_value([rows, tagger.key_parts]) for tagger in self.taggers},
+            **{name_tagger_file(tagger): digest_value([rows, tagger.key_parts]) for tagger in self.taggers},
         }
 
     def recipe(self) -> Recipe:
-        """Return the named values whose digest is the key."""
+        """Return the recipe: the shard's key and the named values that determine it."""
         fields = self.fields
         return Recipe(
             artifact=self.artifact,
@@ -173,16 +173,16 @@ def _describe_tags(shard: TaggedShard, facts: TagsFacts, inputs: dict[str, str])
 
 def _record_coverage(taggers: Sequence[Tagger]) -> dict[str, Any]:
     """Return the numbers of benchmark items as a fact; empty if no benchmarks are searched for."""
-    looking = next((one for one in taggers if isinstance(one, BenchmarkTagger)), None)
-    if looking is None:
+    tagger = next((one for one in taggers if isinstance(one, BenchmarkTagger)), None)
+    if tagger is None:
         return {}
-    return {"benchmarks": {name: asdict(one) for name, one in looking.benchmarks.coverage.items()}}
+    return {"benchmarks": {name: asdict(one) for name, one in tagger.benchmarks.coverage.items()}}
 
 
 def _reuse_current_files(
     shard: TaggedShard, staged: Path, inputs: Mapping[str, str]
 ) -> tuple[TagsFacts | None, frozenset[str]]:
-    """Copy the files of the current tags that would not change; return their facts and names."""
+    """Copy the current tags' unchanged files; return the facts (None if the rows changed) and the files' names."""
     try:
         if shard.store.must_rebuild(shard.artifact) or (receipt := shard.store.receipt(shard.artifact)) is None:
             return None, frozenset()
@@ -192,7 +192,7 @@ def _reuse_current_files(
         if shard.store.damage(shard.artifact, receipt, "full"):
             return None, frozenset()
         directory = shard.store.local(shard.artifact, names)
-    except DataprepError:  # unreadable files are built again
+    except DataprepError:  # unreadable files are rebuilt
         return None, frozenset()
     for name in names:
         shutil.copyfile(directory / name, staged / name)
@@ -203,7 +203,7 @@ def write_tags(
     shard: TaggedShard, staged: Path, reused_files: frozenset[str], drawn_rows: DrawnRows | None = None
 ) -> TagsFacts:
     """Read the source once, and write all files except `reused_files`; only the rows in `drawn_rows` if given."""
-    running = [tagger for tagger in shard.taggers if tagger_file_name(tagger) not in reused_files]
+    running = [tagger for tagger in shard.taggers if name_tagger_file(tagger) not in reused_files]
     # texts, and columns that may contain texts, stay on disk only while commands run
     with create_scratch(shard.store.root / shard.artifact.dataset) as folder:
         texts_path, columns_path = folder / "given-texts.parquet", folder / "made-columns.parquet"
@@ -214,13 +214,13 @@ def write_tags(
             elif isinstance(tagger, AssetTagger):
                 tagger.write([part.label for part in shard.files], columns_path, shard.shard)
             else:
-                # batch taggers were called while the source was read
+                # skip batch taggers, which were called while the source was read
                 continue
             write_aligned_columns(
                 tagger,
                 columns_path,
                 staged / ROWS,
-                staged / tagger_file_name(tagger),
+                staged / name_tagger_file(tagger),
                 shard.shard,
                 sensitive=shard.fields.sensitive,
             )
@@ -243,13 +243,13 @@ def _tag_rows(
         texts = None
         if any(isinstance(one, CommandTagger) for one in running):
             texts = stack.enter_context(
-                ParquetRowWriter(input_path, {"text": "string", **_command_columns(shard.fields)})
+                ParquetRowWriter(input_path, {"text": "string", **_list_command_columns(shard.fields)})
             )
         carried_columns = (
             None if ROWS in reused_files else stack.enter_context(ParquetRowWriter(staged / ROWS, shard.fields.columns))
         )
         files = [
-            (one, stack.enter_context(ParquetRowWriter(staged / tagger_file_name(one), one.columns)))
+            (one, stack.enter_context(ParquetRowWriter(staged / name_tagger_file(one), one.columns)))
             for one in running
             if isinstance(one, BatchTagger)
         ]
@@ -266,16 +266,16 @@ def _tag_rows(
     return TagsFacts(rows=rows, bad=bad_count, made_of={})
 
 
-def _command_columns(fields: CarriedFields) -> dict[str, Any]:
+def _list_command_columns(fields: CarriedFields) -> dict[str, Any]:
     return {name: kind for name, kind in fields.columns.items() if name != "bad"}
 
 
 def read_shard_batches(
     files: Sequence[SourcePart], fields: CarriedFields, drawn_rows: DrawnRows | None = None
 ) -> Iterator[DocumentBatch]:
-    """Yield the rows of a shard's files, or `drawn_rows` of them.
+    """Yield the rows of a shard's files in batches; only the rows in `drawn_rows` if given.
 
-    Raises IntegrityError if these were drawn from other rows.
+    Raises IntegrityError if `drawn_rows` were drawn from a different number of rows.
     """
     start = 0
     for part in files:
@@ -283,23 +283,23 @@ def read_shard_batches(
             stop = start + len(batch)
             if drawn_rows is None:
                 yield batch
-            elif len(positions := drawn_rows.positions_between(start, stop)):
+            elif len(positions := drawn_rows.select_positions(start, stop)):
                 yield batch.take(positions)
             start = stop
-    if drawn_rows is not None and start != drawn_rows.of:
+    if drawn_rows is not None and start != drawn_rows.total:
         raise IntegrityError(
-            f"the source has {count_of(start, 'row')}, but the receipt has {drawn_rows.of:,}. {REBUILD}"
+            f"the source has {count_of(start, 'row')}, but the receipt has {drawn_rows.total:,}. {REBUILD}"
         )
 
 
 def read_part_batches(part: SourcePart, fields: CarriedFields) -> Iterator[DocumentBatch]:
-    """Yield the rows of a source file; after the last one, compare the file's digest."""
+    """Yield the rows of a source file in batches; after the last batch, verify the file's digest."""
     reader = part.read_records(fields.records) if fields.reads_texts_only else part.read_rows(fields.field_names)
-    row_count = 0
+    reported_bytes = 0
     for batch in read_batches(reader, part.label, fields, all_texts=part.format in CSV):
         yield batch
-        report_work(source_bytes=reader.bytes_read - row_count, documents=len(batch))
-        row_count = reader.bytes_read
+        report_work(source_bytes=reader.bytes_read - reported_bytes, documents=len(batch))
+        reported_bytes = reader.bytes_read
     require_digest(part.label, part.digests.digest_of(reader.sha256), part.sha256, "`snapshot`")
 
 

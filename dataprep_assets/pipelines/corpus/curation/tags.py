@@ -1,7 +1,7 @@
-"""Tags (`<dataset>/tags_<split>`, one partition per shard): the values of each row, before rules are applied.
+"""Tags (`<dataset>/tags_<split>`, one partition per shard): the taggers' values for each row.
 
-`rows.parquet` has the carried fields of each source row. Each tagger has its own file with the same rows. Thresholds
-are not part of tags.
+`rows.parquet` has the carried fields of each source row. Each tagger has its own file with the same rows. Rules and
+their thresholds are not part of tags.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -43,8 +43,8 @@ from dataprep_assets.pipelines.corpus.curation.tagged_shard import (
     TagsFacts,
     draw_rows,
     ensure_tags,
+    name_tagger_file,
     read_part_batches,
-    tagger_file_name,
     write_all_tags,
     write_tags,
 )
@@ -54,55 +54,55 @@ from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings
 from dataprep_assets.pipelines.corpus.source.source_parts import load_source_parts
 from dataprep_assets.table import format_share
 
-_AROUND = 32
-"""Number of documents to plant cases into."""
+_CARRIER_DOCUMENTS = 32
+"""Number of documents into which test cases are planted."""
 
 
 class OpenedTags(OpenedPartition[TaggedShard]):
-    """The tags of a shard, opened for checks."""
+    """Tags of a shard, opened for checks."""
 
     @cached_property
     def facts(self) -> TagsFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the receipt; raises IntegrityError if a fact is missing."""
         return TagsFacts.from_receipt(self.receipt)
 
 
-def _rows_complete(tags: OpenedTags) -> Finding:
+def _check_rows(tags: OpenedTags) -> Finding:
     shard, facts = tags.planned, tags.facts
     return build_verdict(
-        (f"{tags.name}: {defect}" for defect in _row_defects(shard, tags.directory, facts)),
+        (f"{tags.name}: {defect}" for defect in _find_row_defects(shard, tags.directory, facts)),
         f"{count_of(facts.rows, 'row')} in {count_of(len(shard.names), 'file')}, {facts.bad:,} of them rejected.",
         REBUILD,
         facts={"rows": facts.rows, "bad_rows": facts.bad},
     )
 
 
-def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Iterator[str]:
+def _find_row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Iterator[str]:
     import pyarrow.parquet as pq
 
-    columns_of = {ROWS: shard.fields.columns, **{tagger_file_name(one): one.columns for one in shard.taggers}}
-    if set(columns_of) != set(facts.made_of):
+    columns_by_file = {ROWS: shard.fields.columns, **{name_tagger_file(one): one.columns for one in shard.taggers}}
+    if set(columns_by_file) != set(facts.made_of):
         yield "has files of taggers that are not declared"
         return
-    for name, columns in columns_of.items():
+    for name, columns in columns_by_file.items():
         if not pq.read_schema(directory / name).equals(build_schema(columns)):
             yield f"{name} has columns that are not declared"
             return
     order = {part.label: rank for rank, part in enumerate(shard.files)}
-    end, rows, bad_count = (-1, 0), 0, 0
-    # read all files, to compare their numbers of rows
-    for piece in read_joined_tables([directory / name for name in columns_of]):
+    last_row, rows, bad_count = (-1, 0), 0, 0
+    # read all files together, because this also compares their numbers of rows
+    for piece in read_joined_tables([directory / name for name in columns_by_file]):
         for file, run in split_by_file(piece):
             # a file of a different shard ranks before all others, and is therefore out of order
             rank, numbers = order.get(file, -2), run["row"].to_numpy()
             # each row's predecessor in its file, possibly from the previous piece; 0 for the first row, because rows
             # count from 1
-            previous_numbers = np.concatenate([[end[1] if rank == end[0] else 0], numbers[:-1]])
-            if rank < end[0] or not (is_after := numbers > previous_numbers).all():
-                row = numbers[0] if rank < end[0] else numbers[np.argmin(is_after)]
+            previous_numbers = np.concatenate([[last_row[1] if rank == last_row[0] else 0], numbers[:-1]])
+            if rank < last_row[0] or not (is_after := numbers > previous_numbers).all():
+                row = numbers[0] if rank < last_row[0] else numbers[np.argmin(is_after)]
                 yield f"{ROWS}: {file}, row {row} is not in the order of the source"
                 return
-            end = (rank, int(numbers[-1]))
+            last_row = (rank, int(numbers[-1]))
         rows, bad_count = rows + piece.num_rows, bad_count + piece.num_rows - piece["bad"].null_count
     if (rows, bad_count) != (facts.rows, facts.bad):
         yield (
@@ -111,10 +111,10 @@ def _row_defects(shard: TaggedShard, directory: Path, facts: TagsFacts) -> Itera
         )
 
 
-def _rebuild_matches(tags: OpenedTags) -> Finding:
+def _check_rebuild(tags: OpenedTags) -> Finding:
     shard, directory, receipt, facts = tags.planned, tags.directory, tags.receipt, tags.facts
-    # tags of another tagger version are out of date, not damaged; a run reuses the other files
-    if (change := shard.recipe().difference(receipt)) is not None:
+    # tags of a different tagger version are not damaged, only out of date, so a warning is enough
+    if (change := shard.recipe().find_change(receipt)) is not None:
         out_of_date = f"{describe_artifact(receipt)}: is out of date: {change.reason}"
         return build_verdict([out_of_date], "", "Run the dataset", warning=True)
     with create_scratch(shard.store.root / receipt.dataset) as folder:
@@ -122,46 +122,46 @@ def _rebuild_matches(tags: OpenedTags) -> Finding:
             faults, rows = _compare_all_rows(shard, directory, receipt, folder), facts.rows
         else:
             sample = draw_rows(receipt, facts.rows, shard.samples)
-            faults, rows = _draw_rows(shard, directory, sample, folder), len(sample.places)
+            faults, rows = _compare_drawn_rows(shard, directory, sample, folder), len(sample.positions)
         if facts.made_of != shard.digest_file_inputs():
             faults["facts"] = "its receipt has different facts"
-    chance = {tagger_file_name(one) for one in shard.taggers if not one.repeats}
+    nondeterministic_files = {name_tagger_file(one) for one in shard.taggers if not one.repeats}
     if shard.samples is None:
-        chance &= _unstable_files(shard, directory, faults.keys() & chance)
+        nondeterministic_files &= _find_unstable_files(shard, directory, faults.keys() & nondeterministic_files)
     # list damage before differences due to chance
-    differences = sorted(faults.items(), key=lambda one: one[0] in chance)
+    differences = sorted(faults.items(), key=lambda one: one[0] in nondeterministic_files)
     return build_verdict(
         (f"{describe_artifact(receipt)}: {one}" for _, one in differences),
         f"{rows:,} of {count_of(facts.rows, 'row has', 'rows have')} the same values when read and tagged again.",
         "A tagger that depends on time, randomness or other documents cannot be reproduced. Give it a seed, or "
         "make each result depend on only one document"
-        if chance.issuperset(faults)
+        if nondeterministic_files.issuperset(faults)
         else REBUILD,
         facts={"rows_compared": rows, "rows": facts.rows},
-        warning=bool(faults) and chance.issuperset(faults),
+        warning=bool(faults) and nondeterministic_files.issuperset(faults),
     )
 
 
-def _draw_rows(shard: TaggedShard, directory: Path, drawn_rows: DrawnRows, folder: Path) -> dict[str, str]:
-    """Return file → sentence for the files in which drawn rows differ."""
-    # leave out commands and assets, because they cannot process only a few documents
-    left_out = frozenset(tagger_file_name(one) for one in shard.taggers if not isinstance(one, BatchTagger))
+def _compare_drawn_rows(shard: TaggedShard, directory: Path, drawn_rows: DrawnRows, folder: Path) -> dict[str, str]:
+    """Tag the drawn rows again; return file → sentence for each file in which they differ."""
+    # leave out commands and assets, because they cannot process a subset of the documents
+    left_out = frozenset(name_tagger_file(one) for one in shard.taggers if not isinstance(one, BatchTagger))
     write_tags(shard, folder, left_out, drawn_rows)
     names = [name for name in shard.names if name not in left_out]
-    differences = {name: compare_rows(folder / name, directory / name, drawn_rows.places) for name in names}
+    differences = {name: compare_rows(folder / name, directory / name, drawn_rows.positions) for name in names}
     return {name: f"{name}: {one}" for name, one in differences.items() if one is not None}
 
 
 def _compare_all_rows(shard: TaggedShard, directory: Path, receipt: Receipt, folder: Path) -> dict[str, str]:
-    """Return file or claim → sentence for the differences after all rows were tagged again."""
+    """Tag all rows again; return file or claim → sentence for each difference."""
     files = write_all_tags(shard, folder)
     names = [record.path for record in receipt.files]
     claims = {claim: claim for claim in compare_claims(files, receipt)}
     return {**dict(compare_files(folder, directory, names)), **claims}
 
 
-def _unstable_files(shard: TaggedShard, directory: Path, names: Set[str]) -> set[str]:
-    """Return which of these differing tagger files also differ between two further runs."""
+def _find_unstable_files(shard: TaggedShard, directory: Path, names: Set[str]) -> set[str]:
+    """Return those of the tagger files `names` that differ between two further runs."""
     if not names:
         return set()
     with create_scratch(shard.store.root / shard.artifact.dataset) as folder:
@@ -171,10 +171,8 @@ def _unstable_files(shard: TaggedShard, directory: Path, names: Set[str]) -> set
         return {name for name in names if compare_rows(folder / "first" / name, folder / "second" / name) is not None}
 
 
-def taggers_accurate(
-    shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]
-) -> Finding:
-    """Check how many planted cases taggers find.
+def check_taggers(shard: TaggedShard | None, floors: Mapping[str, FloorDeclaration], names: Sequence[str]) -> Finding:
+    """Check that taggers find enough of their planted cases and flag few look-alikes.
 
     Args:
         shard: The shard whose first documents get the cases; None if there is none.
@@ -183,17 +181,17 @@ def taggers_accurate(
     """
     if not names:
         return Finding(passed=True, summary="No tagger of the dataset has test cases.")
-    around = _read_documents(shard)
+    documents = _read_documents(shard)
     rows: list[dict[str, str | int | float]] = []
     defects: list[str] = []
-    facts: dict[str, int | float | str] = {"documents": len(around)}
+    facts: dict[str, int | float | str] = {"documents": len(documents)}
     for name in names:
         tagger = load_tagger(name)
         assert tagger.planted is not None
-        counts_of = count_found(list(tagger.planted()), tagger.tag, around)
+        counts_by_kind = count_found(list(tagger.planted()), tagger.tag, documents)
         floor = floors.get(name, FloorDeclaration())
-        rows += [{"tagger": name, "kind": kind, **_build_row(counts)} for kind, counts in counts_of.items()]
-        for kind, counts in sum_by_kind(counts_of).items():
+        rows += [{"tagger": name, "kind": kind, **_build_row(counts)} for kind, counts in counts_by_kind.items()]
+        for kind, counts in sum_by_kind(counts_by_kind).items():
             facts |= {f"recall_{kind}": round(counts.recall, 4), f"precision_{kind}": round(counts.precision, 4)}
             if counts.recall < floor.recall:
                 share = f"{counts.found} of {counts.planted} {kind} ({format_share(counts.recall)})"
@@ -235,11 +233,13 @@ def _read_documents(shard: TaggedShard | None) -> list[str]:
         except (DataprepError, OSError):
             continue
         if batch is not None and batch.texts:
-            return batch.texts[:_AROUND]
+            return batch.texts[:_CARRIER_DOCUMENTS]
     return []
 
 
-def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec) -> ArtifactSpec:
+def build_tags_spec(
+    corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec
+) -> ArtifactSpec:
     """Return the spec of a split's tags.
 
     Args:
@@ -269,15 +269,15 @@ def tags_spec(corpus: CorpusDeclaration, split: str, *, partitions: Partitions, 
         columns={**corpus.columns, "bad": "string"},
         check_groups=(
             _TASKS.group(corpus),
-            WholeChecks(checks=(_PLANTED,), open=partial(_open_planted_shard, corpus)),
+            WholeChecks(checks=(_TAGGERS_ACCURATE,), open=partial(_open_planted_shard, corpus)),
         ),
     )
 
 
-def tagged_shards(
+def plan_tagged_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
 ) -> list[TaggedShard]:
-    """Return the tags of the given shards, to build or to check; raise MissingArtifactError if one has no snapshot."""
+    """Return the tags of the given shards, to be built or checked; raise MissingArtifactError without a snapshot."""
     fields, taggers, shards = corpus.carried, [tagger.resolve_paths() for tagger in corpus.taggers], []
     for partition in partitions:
         files = load_source_parts(corpus, store, manifest, partition)
@@ -288,7 +288,7 @@ def tagged_shards(
                 store=store,
                 files=files,
                 fields=fields,
-                taggers=tuple(tagger.for_files(labels) for tagger in taggers),
+                taggers=tuple(tagger.limit_to_files(labels) for tagger in taggers),
                 source_bytes=sum(entry.size_bytes for entry in manifest.shard(partition)),
                 samples=choose_sample_count(corpus.prove.level),
             )
@@ -309,7 +309,7 @@ def _open_planted_shard(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str]
 ) -> tuple[TaggedShard | None, CorpusDeclaration]:
     """Return the shard whose first documents get the planted cases, and its corpus."""
-    shards = tagged_shards(corpus, store, load_manifest(corpus, store), partitions[:1])
+    shards = plan_tagged_shards(corpus, store, load_manifest(corpus, store), partitions[:1])
     return next(iter(shards), None), corpus
 
 
@@ -318,18 +318,18 @@ SHARD_CHECKS: tuple[Check[OpenedTags], ...] = (
     Check(
         "rows_complete",
         "Every file has the declared columns, and one row for each source row, in the same order.",
-        _rows_complete,
+        _check_rows,
     ),
     Check(
         "rebuild_matches",
         "Tagging a sample of source rows (or all rows) again reproduces the stored values.",
-        _rebuild_matches,
+        _check_rebuild,
         samples=True,
     ),
 )
-_PLANTED: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
+_TAGGERS_ACCURATE: Check[tuple[TaggedShard | None, CorpusDeclaration]] = Check(
     "taggers_accurate",
     "Taggers classify planted cases and look-alikes at least as accurately as `floors` requires.",
-    lambda planted: taggers_accurate(planted[0], planted[1].floors, planted[1].tested_taggers),
+    lambda planted: check_taggers(planted[0], planted[1].floors, planted[1].tested_taggers),
 )
-_TASKS = ShardTasks(name=TAGS, shards=tagged_shards, ensure=ensure_tags, checks=SHARD_CHECKS, open=OpenedTags.open)
+_TASKS = ShardTasks(name=TAGS, shards=plan_tagged_shards, ensure=ensure_tags, checks=SHARD_CHECKS, open=OpenedTags.open)

@@ -1,8 +1,8 @@
 """Trial of a corpus' taggers on its first rows, for `dataprep check` and first runs.
 
-A tagger that fails on ten rows fails on all of them. User functions run in a worker, because they may print, hang or
-exit their process. Commands and assets are not tried, because their cost is unknown. Rules are tried on the same rows:
-a rule that drops all of them is usually a mistake.
+A tagger that fails on ten rows would also fail in a build. User functions run in a worker, because they may print, hang
+or exit their process. Commands and assets are not tried, because their cost is unknown. Rules are tried on the same
+rows: a rule that drops all of them is usually a mistake.
 """
 
 import time
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from dataprep_assets.curation.function_tagger import FunctionTagger
-from dataprep_assets.curation.rules import rule_numbers
+from dataprep_assets.curation.rules import find_dropping_rules
 from dataprep_assets.curation.table import DocumentBatch, build_schema
 from dataprep_assets.curation.tagging import BatchTagger, BuiltInTagger, Tagger, compute_tags
 from dataprep_assets.engine.yaml.remark import Remark
@@ -25,25 +25,23 @@ from dataprep_assets.planning.manifest import build_manifest
 from dataprep_assets.stores.files import private_files
 from dataprep_assets.stream.source import is_mirrored, open_source
 
-_ROWS = 10
+_ROWS_PER_SPLIT = 10
 """Number of documents per split."""
-_SECONDS = 120.0
+_TIMEOUT_SECONDS = 120.0
 """Time limit of a function in seconds; some load a model first."""
 Tags = list[dict[str, list[Any]]]
-"""For each batch, column → values."""
+"""Column → values, per batch."""
 TrialResult = Tags | DataprepError | None
-"""Columns of a tagger; its error; or None if it took too long."""
+"""Columns of a tagger, its error, or None if it took too long."""
 
 
-def trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
+def find_trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
     """Yield remarks on taggers that fail on the first documents of the splits, and on rules that drop all of them."""
     try:
         taggers = corpus.taggers[: len(corpus.tag)]  # leave out the benchmark tagger, which is last
-    except ConfigError:  # the error is reported with the declaration
+    except ConfigError:  # reported with the declaration
         return
-    if not corpus.tag and not corpus.rules:
-        return
-    batches = _first_documents(corpus)
+    batches = _read_first_documents(corpus)
     columns: Tags = [{} for _ in batches]
     for tagger, tags in (*_run_named(corpus, taggers, batches), *_run_functions(corpus, taggers, batches)):
         keys = ("tag", taggers.index(tagger))
@@ -51,17 +49,17 @@ def trial_remarks(corpus: CorpusDeclaration) -> Iterator[Remark]:
             yield Remark(keys=keys, sentence=str(tags))
         elif tags is None:
             text = (
-                f"tag: {tagger.name}: ran for more than {count_of(round(_SECONDS), 'second')} on the first documents "
-                "and was stopped"
+                f"tag: {tagger.name}: ran for more than {count_of(round(_TIMEOUT_SECONDS), 'second')} on the first "
+                "documents and was stopped"
             )
             yield Remark(keys=keys, sentence=text, hint=True)
         else:
             for merged_tags, new_tags in zip(columns, tags, strict=True):
                 merged_tags |= new_tags
-    yield from _rule_remarks(corpus, batches, columns)
+    yield from _find_rule_remarks(corpus, batches, columns)
 
 
-def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
+def _read_first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
     """Return the first documents of each split.
 
     The list is empty if the source is remote or unreadable, which is reported elsewhere.
@@ -79,7 +77,7 @@ def _first_documents(corpus: CorpusDeclaration) -> list[DocumentBatch]:
             # read only one batch, because the reader compares the file's digest at its end
             batch = next(read_part_batches(present_part(corpus, entry, source.path(entry)), fields), None)
             if batch is not None and batch.texts:
-                batches.append(batch.slice_texts(slice(0, _ROWS)))
+                batches.append(batch.slice_texts(slice(0, _ROWS_PER_SPLIT)))
     return batches
 
 
@@ -103,9 +101,9 @@ def _run_named(
 def _run_functions(
     corpus: CorpusDeclaration, taggers: Sequence[Tagger], batches: Sequence[DocumentBatch]
 ) -> Iterator[tuple[Tagger, TrialResult]]:
-    """Yield the columns or the error of each function, from one worker at a time.
+    """Yield the columns or the error of each function, which runs in a single worker.
 
-    A function that takes too long ends its worker; the next function gets a new one.
+    A worker is ended if a function takes too long, and the next function gets a new worker.
     """
     remaining = [one for one in taggers if isinstance(one, FunctionTagger)]
     while remaining:
@@ -123,7 +121,7 @@ def _run_functions(
 
 def _await_result(pool: WorkerPool) -> TrialResult:
     """Return the result of a pool with one task; None if it takes too long."""
-    limit = time.monotonic() + _SECONDS
+    limit = time.monotonic() + _TIMEOUT_SECONDS
     for event in pool.events():
         if isinstance(event, FinishedTask):
             error = event.error
@@ -134,13 +132,13 @@ def _await_result(pool: WorkerPool) -> TrialResult:
 
 
 def _call_tagger(tagger: FunctionTagger, batches: Sequence[DocumentBatch], sensitive: bool) -> Tags:
-    """Load a function and call it for the documents, if there are any, without output. Runs in a worker."""
+    """Load a function and apply it to the documents, discarding its output. Runs in a worker."""
     with discard_output(private=True):
         tagger.load()
         return _tag_batches(tagger, batches, sensitive)
 
 
-def _rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatch], columns: Tags) -> Iterator[Remark]:
+def _find_rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatch], columns: Tags) -> Iterator[Remark]:
     """Yield a remark on each rule that drops all of these documents, if the values of its columns are known."""
     import pyarrow as pa
 
@@ -153,7 +151,7 @@ def _rule_remarks(corpus: CorpusDeclaration, batches: Sequence[DocumentBatch], c
         schema=build_schema(types),
     )
     for name, (keeps, rule) in corpus.rules.items():
-        if rule.columns <= types.keys() and (rule_numbers(table, {name: (keeps, rule)}) == 0).all():
+        if rule.columns <= types.keys() and (find_dropping_rules(table, {name: (keeps, rule)}) == 0).all():
             key = "keep" if keeps else "drop"
             text = f"{key}.{name}: drops every document examined (the first ones of each split)"
             yield Remark(keys=(key, name), sentence=text, hint=True)

@@ -1,12 +1,12 @@
-"""Duplicates (`<dataset>/duplicates`): groups of similar documents in the dataset, and the kept one of each.
+"""Duplicates (`<dataset>/duplicates`): groups of similar documents in the dataset, and the kept document of each group.
 
-The artifact joins the stored signatures of all shards of all splits, without any text. An appended file is compared
-with earlier files by the tables of their shards, and pairs that were compared before are not compared again. Each shard
+The artifact joins the stored signatures of all shards of all splits, without any text. Appended files are compared with
+earlier files through the tables of their shards. Pairs that were already compared are not compared again. Each shard
 has a file of its removed rows, `<shard>.parquet`. The shard's selection depends on that file, so only shards whose
 removed rows change are rebuilt.
 
-- `<shard>.parquet`: `position` (the row of the shard's table, from 0), the kept `representative` (`file:row`), their
-  `similarity`
+- `<shard>.parquet`: `position` (the row of the shard's table, from 0), the kept `representative` (`file:row`), and
+  their `similarity`
 - `<shard>.kept.bin`: one bit per row, whether it is kept; other datasets compare their documents with kept rows
 - `pairs.bin`, uint64 `(pairs, 4)`: the compared pairs (`curation.duplicates.kept_set.ComparedPairs`)
 - `clusters.parquet`: the largest clusters; `across.parquet`: pairs of kept documents of different splits
@@ -50,8 +50,8 @@ from dataprep_assets.pipelines.corpus.duplicates.other_datasets import open_othe
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import (
     DUPLICATES,
     REMOVED,
-    kept_file,
-    removed_file,
+    name_kept_file,
+    name_removed_file,
 )
 from dataprep_assets.pipelines.corpus.duplicates.row_names import RowNames
 from dataprep_assets.pipelines.corpus.duplicates.signed_shard import SIGNATURES
@@ -61,16 +61,16 @@ from dataprep_assets.planning.manifest import split_name
 from dataprep_assets.stores.files import digest_value
 
 CLUSTERS = "clusters.parquet"
-_SHOWN = 10
+_MAX_SHOWN_CLUSTERS = 10
 """Maximum number of clusters in the table."""
 
 
-def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[dict[str, Any]]:
+def read_largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[dict[str, Any]]:
     """Return a row for each of the largest clusters.
 
-    A row has the kept document, the number of removed ones, and the least similar of them. `text` and `example_text`
-    are the beginnings of the kept and the least similar document, if their files are readable and small enough. The
-    list is empty for a sensitive dataset.
+    A row has the kept document, the number of removed documents, and the least similar removed document. `text` and
+    `example_text` are the beginnings of the kept and the least similar document, if their files are readable and small
+    enough. The list is empty for a sensitive dataset.
 
     Args:
         corpus: The dataset.
@@ -78,12 +78,16 @@ def largest_clusters(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequenc
     """
     if corpus.sensitive:
         return []
-    # all clusters are in one piece; without removed documents, there is no piece
+    # all clusters are in one piece; if no document was removed, there is no piece
     clusters = next(read_joined_tables([store.local(corpus.artifact(DUPLICATES), [CLUSTERS]) / CLUSTERS]), None)
     excerpts = Excerpts(corpus, store)
     return [
-        {**row, "text": excerpts.excerpt(row["representative"]), "example_text": excerpts.excerpt(row["example"])}
-        for row in ([] if clusters is None else clusters.slice(0, _SHOWN).to_pylist())
+        {
+            **row,
+            "text": excerpts.read_excerpt(row["representative"]),
+            "example_text": excerpts.read_excerpt(row["example"]),
+        }
+        for row in ([] if clusters is None else clusters.slice(0, _MAX_SHOWN_CLUSTERS).to_pylist())
     ]
 
 
@@ -98,21 +102,21 @@ _ACROSS: Columns = {
     "similarity": "number",
 }
 _ADVICE = "Declare `duplicates` with the same settings in it"
-_LARGEST = 1000
-"""Maximum number of clusters to list."""
+_MAX_CLUSTERS = 1000
+"""Maximum number of clusters in `clusters.parquet`."""
 
 
 class DuplicatesFacts(Facts):
     """Facts of duplicates.
 
     Attributes:
-        documents: Compared documents: those that no rule drops.
-        removed: Removed documents, by split.
-        equal: Removed documents that equal the kept one.
+        documents: Compared documents, i.e., all documents that no rule drops.
+        removed: Removed documents, per split.
+        equal: Removed documents that are equal to the kept document.
         candidates: Pairs that share a band.
         compared: Pairs whose shingles were compared.
         across: Pairs of similar kept documents in different splits.
-        against: Documents removed because another dataset keeps a similar one, by dataset; only if `against` is
+        against: Documents removed because another dataset keeps a similar document, per dataset; only if `against` is
             declared.
     """
 
@@ -125,7 +129,7 @@ class DuplicatesFacts(Facts):
     against: dict[str, int] = Field(default_factory=dict)
 
 
-def duplicates_spec(
+def build_duplicates_spec(
     corpus: CorpusDeclaration, *, tags: Sequence[ArtifactSpec], signatures: Sequence[ArtifactSpec]
 ) -> ArtifactSpec:
     """Return the spec of a dataset's duplicates.
@@ -135,7 +139,7 @@ def duplicates_spec(
         tags: The tags of each split.
         signatures: The signatures of each split.
     """
-    from dataprep_assets.pipelines.corpus.duplicates.duplicates_checks import duplicates_checks
+    from dataprep_assets.pipelines.corpus.duplicates.duplicates_checks import build_duplicates_checks
 
     assert corpus.duplicates is not None
     return ArtifactSpec(
@@ -159,7 +163,7 @@ def duplicates_spec(
         metadata=partial(_build_metadata, corpus),
         rows=lambda receipt: sum(DuplicatesFacts.from_receipt(receipt).removed.values()),
         columns=REMOVED,
-        check_groups=(duplicates_checks(corpus),),
+        check_groups=(build_duplicates_checks(corpus),),
     )
 
 
@@ -187,8 +191,8 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
         settings["against"] = list(duplicates.against)
     ages = compute_ages(corpus, store, manifest)
     retracted_ids = read_listed_ids(corpus)
-    # inputs include file names, which name kept documents, and ages, which determine them
-    sources = {"files": digest_value(_files_by_age(manifest, ages)), **other_documents.sources}
+    # inputs include file names, which identify kept documents, and ages, which determine the kept documents
+    sources = {"files": digest_value(_list_file_ages(manifest, ages)), **other_documents.sources}
     if len(retracted_ids):
         sources["retractions"] = digest_value([f"{hashed:016x}" for hashed in retracted_ids.tolist()])
     return Recipe(
@@ -201,7 +205,7 @@ def _build_recipe(corpus: CorpusDeclaration, store: ArtifactStore) -> Recipe:
     )
 
 
-def _files_by_age(manifest: Manifest, ages: Mapping[str, int]) -> list[Any]:
+def _list_file_ages(manifest: Manifest, ages: Mapping[str, int]) -> list[Any]:
     return [
         [key, [[entry.relpath, ages.get(entry.relpath, 0)] for entry in manifest.shard(key)]] for key in manifest.plan
     ]
@@ -217,7 +221,7 @@ def _build_duplicates(corpus: CorpusDeclaration, request: BuildRequest) -> Itera
     receipt, reused = ensure_built(recipe, store, write, corpus.verify)
     restored_documents = count_changes(corpus, store, previous_receipt, kept_sets[0]).back if kept_sets else 0
     if restored_documents:
-        # no verb in the message, because it would have to agree in number
+        # without a verb, because a verb would need to agree in number
         request.warn(
             f"{artifact}: restored, because the document kept instead was removed: "
             f"{count_of(restored_documents, 'document')}"
@@ -233,7 +237,7 @@ def _build_duplicates(corpus: CorpusDeclaration, request: BuildRequest) -> Itera
 def compare_rebuilt_duplicates(
     corpus: CorpusDeclaration, store: ArtifactStore, receipt: Receipt, directory: Path, pairs: ComparedPairs
 ) -> Iterator[str]:
-    """Return a sentence for each file and claim that differs when all pairs except `pairs` ones are compared again."""
+    """Compare all pairs except `pairs` again; return a sentence for each file and claim that differs."""
     recipe = _build_recipe(corpus, store)
     return compare_rebuild(recipe, store, receipt, directory, partial(_write, corpus, store, recipe, [], pairs))
 
@@ -252,9 +256,9 @@ def _write(
     ages = compute_ages(corpus, store, load_manifest(corpus, store))
     # keep the documents, because the caller compares them with the previous duplicates
     compared_documents.append(decide_kept_documents(corpus, store, ages, pairs=pairs))
-    all_documents, kept_set = compared_documents[0].found, compared_documents[0].kept
+    all_documents, kept_set = compared_documents[0].joined, compared_documents[0].kept
     documents = all_documents.documents
-    # read only the names of documents that are in the files
+    # read only the names that are written
     nodes = np.unique(np.concatenate([kept_set.removed, kept_set.representatives, kept_set.across.ravel()]))
     names = _Names(corpus, store, all_documents, nodes)
     removed_counts: dict[str, int] = dict.fromkeys(corpus.splits, 0)
@@ -262,15 +266,15 @@ def _write(
     for partition, positions, is_kept in compared_documents[0].iterate_shards():
         part = slice(start, start := start + len(positions))
         removed_counts[split_name(partition)] += len(positions)
-        with ParquetRowWriter(staged / removed_file(partition), REMOVED) as rows:
+        with ParquetRowWriter(staged / name_removed_file(partition), REMOVED) as rows:
             rows.add(
                 {
                     "position": positions.tolist(),
-                    "representative": names.names_of(kept_set.representatives[part]),
+                    "representative": names.get_names(kept_set.representatives[part]),
                     "similarity": kept_set.similarities[part].tolist(),
                 }
             )
-        np.packbits(is_kept).tofile(staged / kept_file(partition))
+        np.packbits(is_kept).tofile(staged / name_kept_file(partition))
     _write_clusters(staged / CLUSTERS, kept_set, names)
     _write_across(staged / ACROSS, kept_set, names, all_documents)
     (staged / PAIRS).write_bytes(kept_set.compared.pairs.astype("<u8").tobytes())
@@ -279,7 +283,7 @@ def _write(
         inputs=dict(recipe.upstream),
         facts=DuplicatesFacts(
             # documents from number `own` on belong to other datasets
-            documents=int(np.count_nonzero(documents.taken[: all_documents.own])),
+            documents=int(np.count_nonzero(documents.taken[: all_documents.own_rows])),
             removed=removed_counts,
             equal=int(np.count_nonzero(kept_set.similarities == 1)),
             candidates=kept_set.candidates,
@@ -291,9 +295,9 @@ def _write(
 
 
 def _count_removed_by_dataset(documents: JoinedDocuments, kept_set: KeptSet) -> dict[str, int]:
-    """Return, by dataset, how many documents were removed because that dataset keeps a similar one."""
-    # make numbers of the dataset's own shards, which come first, negative
-    shards = documents.documents.shard_of(kept_set.representatives) - len(documents.partitions)
+    """Count, per other dataset, the documents removed because that dataset keeps a similar document."""
+    # shift the numbers, so that numbers of the dataset's own shards, which come first, are negative
+    shards = documents.documents.find_shards(kept_set.representatives) - len(documents.partitions)
     counts: dict[str, int] = {}
     for number, dataset in enumerate(documents.others):
         counts[dataset.dataset] = counts.get(dataset.dataset, 0) + int(np.count_nonzero(shards == number))
@@ -301,32 +305,32 @@ def _count_removed_by_dataset(documents: JoinedDocuments, kept_set: KeptSet) -> 
 
 
 class _Names:
-    """The names of rows: `file:row`, or `dataset:file:row` for rows of another dataset."""
+    """Names of rows: `file:row`, or `dataset:file:row` for rows of another dataset."""
 
     def __init__(
         self, corpus: CorpusDeclaration, store: ArtifactStore, documents: JoinedDocuments, nodes: Nodes
     ) -> None:
-        """Read the names of these documents, whose numbers increase."""
+        """Read the names of the documents `nodes`, whose numbers must be ascending."""
         self._nodes, self._names = nodes, list[str]()
         for number, partition in enumerate(documents.partitions):
             begin, end = documents.documents.first[number : number + 2].tolist()
             start, stop = np.searchsorted(nodes, [begin, end]).tolist()
             if start != stop:
                 row_names = RowNames(rows=store.local(corpus.artifact(TAGS, partition)) / ROWS)
-                self._names += row_names.names_at(nodes[start:stop] - begin)
-        for dataset, begin, end in documents.bounds_of_others():
+                self._names += row_names.read_names(nodes[start:stop] - begin)
+        for dataset, begin, end in documents.iterate_other_shards():
             rows = nodes[slice(*np.searchsorted(nodes, [begin, end]).tolist())] - begin
             if len(rows):
-                self._names += dataset.names(store).names_at(rows)
+                self._names += dataset.open_names(store).read_names(rows)
 
-    def names_of(self, nodes: Nodes) -> list[str]:
-        """Return the names of the given documents."""
+    def get_names(self, nodes: Nodes) -> list[str]:
+        """Return the names of documents, which must be among the documents whose names were read."""
         return [self._names[position] for position in np.searchsorted(self._nodes, nodes).tolist()]
 
 
 def _write_clusters(path: Path, kept_set: KeptSet, names: _Names) -> None:
-    """Write the largest clusters: the kept document, the number of removed ones, and the least similar of them."""
-    # sort by cluster and similarity, so that each run starts with the document least similar to the kept one
+    """Write the largest clusters: the kept document, the number of removed documents, and the least similar of them."""
+    # sort by cluster and similarity, so that each cluster starts with its least similar document
     order = np.lexsort((kept_set.removed, kept_set.similarities, kept_set.representatives))
     representatives = kept_set.representatives[order]
     starts = (
@@ -335,23 +339,23 @@ def _write_clusters(path: Path, kept_set: KeptSet, names: _Names) -> None:
         else np.empty(0, np.int64)
     )
     sizes = np.diff(np.append(starts, len(representatives)))
-    largest = np.lexsort((starts, -sizes))[:_LARGEST]
+    largest = np.lexsort((starts, -sizes))[:_MAX_CLUSTERS]
     examples = order[starts[largest]]
     with ParquetRowWriter(path, _CLUSTERS) as rows:
         rows.add(
             {
-                "representative": names.names_of(kept_set.representatives[examples]),
+                "representative": names.get_names(kept_set.representatives[examples]),
                 "removed": sizes[largest].tolist(),
                 "least_similar": kept_set.similarities[examples].tolist(),
-                "example": names.names_of(kept_set.removed[examples]),
+                "example": names.get_names(kept_set.removed[examples]),
             }
         )
 
 
 def _write_across(path: Path, kept_set: KeptSet, names: _Names, documents: JoinedDocuments) -> None:
-    shards = documents.documents.shard_of(kept_set.across.ravel()).reshape(-1, 2)
+    shards = documents.documents.find_shards(kept_set.across.ravel()).reshape(-1, 2)
     splits = [[split_name(documents.partitions[shard]) for shard in pair] for pair in shards.tolist()]
-    first_names, second_names = names.names_of(kept_set.across[:, 0]), names.names_of(kept_set.across[:, 1])
+    first_names, second_names = names.get_names(kept_set.across[:, 0]), names.get_names(kept_set.across[:, 1])
     with ParquetRowWriter(path, _ACROSS) as rows:
         rows.add(
             {
@@ -376,6 +380,6 @@ def _build_metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Re
         "pairs_across_splits": facts.across,
         **{f"duplicates_of_{name}": count for name, count in facts.against.items()},
     }
-    if clusters := largest_clusters(corpus, store):
+    if clusters := read_largest_clusters(corpus, store):
         metadata["largest_clusters"] = Table(clusters)
     return metadata

@@ -1,4 +1,4 @@
-"""Checks of a dataset's duplicates: they can be rebuilt, planted ones are found, and splits are disjoint."""
+"""Checks of a dataset's duplicates: a rebuild matches, planted duplicates are found, and splits are disjoint."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,76 +30,81 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.duplicates.duplicates import ACROSS, DuplicatesFacts, compare_rebuilt_duplicates
 from dataprep_assets.pipelines.corpus.duplicates.recall_plot import draw_recall, group_points
 from dataprep_assets.pipelines.corpus.duplicates.removed_duplicates import DUPLICATES
-from dataprep_assets.pipelines.corpus.duplicates.signatures import signature_shards
+from dataprep_assets.pipelines.corpus.duplicates.signatures import plan_signature_shards
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source.snapshot import refetch_shards
 from dataprep_assets.table import format_share
 
-_SHARDS, _TEXTS, _WORDS = 4, 24, 20
-"""Number of shards to sample, of texts per shard, and minimum words of a text; a shorter text has few shingles."""
-_SLACK, _DEVIATIONS, _BELOW = 0.01, 4.0, 0.05
+_SAMPLED_SHARDS, _SAMPLED_TEXTS, _MIN_WORDS = 4, 24, 20
+"""Number of sampled shards, of sampled texts per shard, and minimum words per text, for enough shingles."""
+_SLACK, _DEVIATIONS, _FLOOR_MARGIN = 0.01, 4.0, 0.05
 """Tolerance for chance, as a share of all pairs and in standard deviations; distance of the default floor below the
 predicted recall."""
 
 
 @dataclass(frozen=True)
 class OpenedDuplicates(OpenedArtifact):
-    """The duplicates of a dataset, opened for checks."""
+    """Duplicates of a dataset, opened for checks."""
 
     corpus: CorpusDeclaration
 
 
-def recall_sufficient(duplicates: OpenedDuplicates) -> Finding:
+def check_recall(duplicates: OpenedDuplicates) -> Finding:
     """Check that near-duplicates planted in sampled texts are found as often as the bands predict."""
     corpus = duplicates.corpus
     assert corpus.duplicates is not None
     texts = _draw_sample(corpus, duplicates.store)
     if not texts:
-        return Finding(passed=True, summary=f"No text in the sample has {_WORDS} words, so nothing could be planted.")
+        return Finding(
+            passed=True, summary=f"No text in the sample has {_MIN_WORDS} words, so nothing could be planted."
+        )
     planted = plant_pairs(texts, corpus.signing, duplicates.seed)
     similarities = np.concatenate([one.similarities for one in planted])
     shared = np.concatenate([one.shared for one in planted])
-    chance = corpus.duplicates.banding.match_probability(similarities)
-    above_from = corpus.duplicates.similarity
-    is_above = similarities >= above_from
-    share, promised = float(shared.mean()), float(chance.mean())
+    probabilities = corpus.duplicates.banding.match_probability(similarities)
+    threshold = corpus.duplicates.similarity
+    is_above = similarities >= threshold
+    share, predicted = float(shared.mean()), float(probabilities.mean())
     # the search finds each pair with its own probability p, so the variance of the sum is the sum of p (1 - p)
-    deviation = float(np.sqrt((chance * (1 - chance)).sum())) / len(similarities)
+    deviation = float(np.sqrt((probabilities * (1 - probabilities)).sum())) / len(similarities)
     # if no planted pair is similar enough, none was missed
     recall = float(shared[is_above].mean()) if is_above.any() else 1.0
-    promised_above = float(chance[is_above].mean()) if is_above.any() else 1.0
-    floor = corpus.duplicates.recall if corpus.duplicates.recall is not None else promised_above - _BELOW
+    predicted_above = float(probabilities[is_above].mean()) if is_above.any() else 1.0
+    floor = corpus.duplicates.recall if corpus.duplicates.recall is not None else predicted_above - _FLOOR_MARGIN
     defects = []
     if recall < floor:
         defects.append(
             f"{format_share(recall)} of the planted near-duplicates at or above the threshold are found, but "
             f"{format_share(floor)} are required"
         )
-    if share < promised - _SLACK - _DEVIATIONS * deviation:
-        promise = format_share(promised)
-        defects.append(f"{format_share(share)} of all planted pairs share a band, but {promise} are expected")
+    if share < predicted - _SLACK - _DEVIATIONS * deviation:
+        predicted_share = format_share(predicted)
+        defects.append(f"{format_share(share)} of all planted pairs share a band, but {predicted_share} are expected")
     finding = build_verdict(
         defects,
         f"{format_share(recall)} of {int(is_above.sum()):,} planted near-duplicates at or above the threshold are "
-        f"found; the bands predict {format_share(promised_above)}. None below it is dropped.",
+        f"found; the bands predict {format_share(predicted_above)}. None below it is dropped.",
         "Raise `duplicates.permutations`, or lower `duplicates.recall`",
         facts={
             "planted": len(similarities),
             "recall_%": round(100 * recall, 3),
-            "predicted_%": round(100 * promised_above, 3),
+            "predicted_%": round(100 * predicted_above, 3),
             "sharing_band_%": round(100 * share, 3),
-            "predicted_sharing_band_%": round(100 * promised, 3),
+            "predicted_sharing_band_%": round(100 * predicted, 3),
         },
         table=[_build_row(one, corpus) for one in planted],
     )
-    plot = draw_recall(corpus.duplicates.banding, above_from, group_points(similarities, shared))
+    plot = draw_recall(corpus.duplicates.banding, threshold, group_points(similarities, shared))
     return replace(finding, plot=plot)
 
 
 def _build_row(planted: PlantedPairs, corpus: CorpusDeclaration) -> dict[str, Any]:
     """Return a table row with the results for one kind of edit."""
     assert corpus.duplicates is not None
-    chance, threshold = corpus.duplicates.banding.match_probability(planted.similarities), corpus.duplicates.similarity
+    probabilities, threshold = (
+        corpus.duplicates.banding.match_probability(planted.similarities),
+        corpus.duplicates.similarity,
+    )
     is_found = planted.similarities >= threshold
     share = float(planted.shared.mean())
     return {
@@ -107,7 +112,7 @@ def _build_row(planted: PlantedPairs, corpus: CorpusDeclaration) -> dict[str, An
         "words_%": round(100 * planted.rate, 1),
         "similarity": round(float(planted.similarities.mean()), 3),
         "sharing_band_%": round(100 * share, 1),
-        "predicted_%": round(100 * float(chance.mean()), 1),
+        "predicted_%": round(100 * float(probabilities.mean()), 1),
         "removed_%": round(100 * float((planted.shared & is_found).mean()), 1),
         "above_threshold_%": round(100 * float(is_found.mean()), 1),
     }
@@ -116,25 +121,25 @@ def _build_row(planted: PlantedPairs, corpus: CorpusDeclaration) -> dict[str, An
 def _draw_sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sequence[str]:
     manifest = load_manifest(corpus, store)
     keys = list(manifest.plan)
-    partitions = keys[:: max(1, len(keys) // _SHARDS)][:_SHARDS]
+    partitions = keys[:: max(1, len(keys) // _SAMPLED_SHARDS)][:_SAMPLED_SHARDS]
     refetch_shards(corpus, manifest, partitions)
     texts: list[str] = []
-    for shard in signature_shards(corpus, store, manifest, partitions):
+    for shard in plan_signature_shards(corpus, store, manifest, partitions):
         long = (
             text
             for part in shard.files
             for batch in islice(read_part_batches(part, shard.fields), 1)
             for text in batch.texts
-            if len(text.split()) >= _WORDS
+            if len(text.split()) >= _MIN_WORDS
         )
-        texts += [text[:20_000] for text in islice(long, _TEXTS)]
+        texts += [text[:20_000] for text in islice(long, _SAMPLED_TEXTS)]
     return texts
 
 
 _REBUILD = "Rebuild the artifact with `dataprep run`"
 
 
-def _rebuild_matches(duplicates: OpenedDuplicates) -> Finding:
+def _check_rebuild(duplicates: OpenedDuplicates) -> Finding:
     corpus, receipt = duplicates.corpus, duplicates.receipt
     facts, samples = DuplicatesFacts.from_receipt(receipt), choose_sample_count(corpus.prove.level)
     stored_pairs = read_pairs(duplicates.directory)
@@ -153,7 +158,7 @@ def _rebuild_matches(duplicates: OpenedDuplicates) -> Finding:
     )
 
 
-def _splits_disjoint(duplicates: OpenedDuplicates) -> Finding:
+def _check_splits_disjoint(duplicates: OpenedDuplicates) -> Finding:
     corpus, directory = duplicates.corpus, duplicates.store.local(duplicates.artifact, [ACROSS])
     pairs = [pair for piece in read_joined_tables([directory / ACROSS]) for pair in piece.to_pylist()]
     defects = [
@@ -173,30 +178,30 @@ def _splits_disjoint(duplicates: OpenedDuplicates) -> Finding:
     )
 
 
-_REBUILT = Check(
+_REBUILD_MATCHES = Check(
     "rebuild_matches",
     "Comparing all documents again gives the same duplicates, and the same kept document for each. "
     "Recomputing the overlaps of a sample of pairs (or all pairs) reproduces them.",
-    _rebuild_matches,
+    _check_rebuild,
     samples=True,
 )
 _RECALL = Check(
     "recall_sufficient",
     "Planted near-duplicates are found as often as the MinHash bands predict. The share found at or "
     "above the threshold is at least `duplicates.recall`.",
-    recall_sufficient,
+    check_recall,
 )
 _DISJOINT = Check(
     "splits_disjoint",
     "No kept document of a split is a near-duplicate of a kept document in another split.",
-    _splits_disjoint,
+    _check_splits_disjoint,
 )
-DUPLICATES_CHECKS: tuple[Check[OpenedDuplicates], ...] = (FILES_INTACT, _REBUILT, _RECALL, _DISJOINT)
-"""All checks. Exact deduplication has no planted duplicates, and a single split has no other split to compare."""
+DUPLICATES_CHECKS: tuple[Check[OpenedDuplicates], ...] = (FILES_INTACT, _REBUILD_MATCHES, _RECALL, _DISJOINT)
+"""All checks. Exact deduplication omits `recall_sufficient`, and a single split omits `splits_disjoint`."""
 
 
-def duplicates_checks(corpus: CorpusDeclaration) -> WholeChecks[OpenedDuplicates]:
-    """Return the checks of a dataset's duplicates."""
+def build_duplicates_checks(corpus: CorpusDeclaration) -> WholeChecks[OpenedDuplicates]:
+    """Return the checks that apply to a dataset's duplicates."""
     assert corpus.duplicates is not None
     left_out = set()
     if corpus.duplicates.across_splits == "ignore" or len(corpus.splits) < 2:

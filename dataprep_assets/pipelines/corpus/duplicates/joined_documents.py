@@ -1,4 +1,4 @@
-"""The documents of all shards of a corpus, ready for comparison, with the priority that decides which one is kept."""
+"""Documents of all shards of a corpus, prepared for comparison, and the priority that decides what to keep."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from dataprep_assets.planning.manifest import natural_key, split_name
 
 @dataclass(frozen=True, kw_only=True)
 class JoinedDocuments:
-    """The documents of all shards, ready for comparison.
+    """Documents of all shards, prepared for comparison.
 
     Attributes:
         partitions: The shards, in the order of the plan.
-        others: The shards of other datasets, which follow.
+        others: The shards of other datasets, which come after the dataset's own shards.
         documents: The documents of all these shards.
-        priority: Decides which of two documents is kept.
+        priority: The order that decides which of two documents is kept.
     """
 
     partitions: Sequence[str]
@@ -39,12 +39,12 @@ class JoinedDocuments:
     priority: Priority
 
     @property
-    def own(self) -> int:
-        """Number of rows in the dataset's own shards; they have the numbers below it."""
+    def own_rows(self) -> int:
+        """Number of rows in the dataset's own shards, which are numbered before the rows of other datasets."""
         return int(self.documents.first[len(self.partitions)])
 
-    def bounds_of_others(self) -> Iterator[tuple[OtherShard, int, int]]:
-        """Yield each shard of another dataset, with the number of its first row and the number after its last."""
+    def iterate_other_shards(self) -> Iterator[tuple[OtherShard, int, int]]:
+        """Yield each shard of another dataset, with the number of its first row and the number after its last row."""
         bounds = self.documents.first[len(self.partitions) :].tolist()
         yield from zip(self.others, bounds, bounds[1:], strict=False)
 
@@ -100,14 +100,14 @@ def join_documents(
         signatures, mask = shard.open_signatures(store)
         shards.append(signatures)
         masks.append(mask)
-        orders.append(shard.order(len(splits)))
+        orders.append(shard.build_order(len(splits)))
     documents = CandidateSet(shards, masks)
     priority = Priority(documents=documents, shards=orders, by_split=duplicates.across_splits == "drop")
     return JoinedDocuments(partitions=partitions, others=other_shards, documents=documents, priority=priority)
 
 
 class _Rows:
-    """The rows of a shard: a mask of compared rows, the starts of files, and the values of the priority column."""
+    """Rows of a shard: a mask of compared rows, the starts of files, and the values of the priority column."""
 
     def __init__(self, corpus: CorpusDeclaration, directory: Path) -> None:
         assert corpus.duplicates is not None
@@ -141,9 +141,9 @@ def _find_changes(names: Sequence[str], last_name: str | None) -> Iterator[tuple
 
 
 def _build_sort_keys(values: Sequence[Any], order: str | tuple[str, ...]) -> NDArray[np.float64]:
-    """Return sort keys: lower numbers are kept first, NaN comes last."""
+    """Return sort keys: documents with lower keys are kept in preference, and NaN ranks last."""
     if isinstance(order, str):
         sign = -1.0 if order == "highest" else 1.0
         return np.array([np.nan if one is None else sign * float(one) for one in values], np.float64)
-    rank_of = {name: rank for rank, name in enumerate(order)}
-    return np.array([rank_of.get(one, np.nan) for one in values], np.float64)
+    ranks = {name: rank for rank, name in enumerate(order)}
+    return np.array([ranks.get(one, np.nan) for one in values], np.float64)

@@ -1,7 +1,7 @@
 """Picture of the S-curve of near-duplicates: the probability that two documents share a band, by their similarity.
 
-The line is the prediction of the bands, and the points are the results for planted pairs. Duplicates are removed from
-the threshold on. The picture contains only numbers.
+The line is the prediction of the bands, and the points are the results for planted pairs. Documents at or above the
+threshold are removed as duplicates. The picture contains only numbers, no data.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _BINS = 20
 
 @dataclass(frozen=True)
 class RecallPoint:
-    """Planted pairs of about the same similarity: mean similarity, share with a common band, and number of pairs."""
+    """Group of planted pairs with about the same similarity: its mean, the share with a common band, and the pairs."""
 
     similarity: float
     share: float
@@ -42,11 +42,11 @@ def group_points(similarities: NDArray[np.float64], shared: NDArray[np.bool_]) -
 
 
 def draw_recall(banding: Banding, threshold: float, points: Sequence[RecallPoint] = ()) -> Markdown:
-    """Draw the picture.
+    """Draw the curve, the threshold and the points; return the picture as Markdown.
 
     Args:
-        banding: How signatures are divided into bands.
-        threshold: The similarity from which two documents are duplicates.
+        banding: The division of signatures into bands.
+        threshold: The minimum similarity of duplicates.
         points: Results for planted pairs; empty if none were planted.
     """
     width, height = _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + _BELOW

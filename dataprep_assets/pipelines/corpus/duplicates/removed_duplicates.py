@@ -17,12 +17,12 @@ DUPLICATES = "duplicates"
 REMOVED: Columns = {"position": "integer", "representative": "string", "similarity": "number"}
 
 
-def removed_file(partition: str) -> str:
+def name_removed_file(partition: str) -> str:
     """Return the name of the file with the removed rows of a shard."""
     return f"{partition}.parquet"
 
 
-def kept_file(partition: str) -> str:
+def name_kept_file(partition: str) -> str:
     """Return the name of the file with the kept rows of a shard: one bit per row, most significant bit first."""
     return f"{partition}.kept.bin"
 
@@ -36,21 +36,21 @@ def digest_removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partiti
         return None
     receipt = store.require(corpus.artifact(DUPLICATES))
     for file in receipt.files:
-        if file.path == removed_file(partition):
+        if file.path == name_removed_file(partition):
             return file.sha256
     raise IntegrityError(f"{corpus.artifact(DUPLICATES)}: built without {partition}. Rebuild `duplicates`")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemovedRows:
-    """The removed rows of a shard, by position, with the kept document that represents each, and their similarity."""
+    """Removed rows of a shard, by position, with the kept document that represents each row, and their similarity."""
 
     positions: Nodes
     representatives: Sequence[str]
     similarities: Sequence[float]
 
-    def rows_between(self, start: int, stop: int) -> dict[int, tuple[str, float]]:
-        """Return the removed rows from `start` to `stop`: position after `start` → representative and similarity."""
+    def select_rows(self, start: int, stop: int) -> dict[int, tuple[str, float]]:
+        """Return the removed rows from `start` to `stop`: position relative to `start` → representative, similarity."""
         begin, end = np.searchsorted(self.positions, [start, stop]).tolist()
         return {
             int(self.positions[index]) - start: (self.representatives[index], self.similarities[index])
@@ -65,7 +65,7 @@ def load_removed_rows(corpus: CorpusDeclaration, store: ArtifactStore, partition
     """Return the rows of a shard that were removed as duplicates; empty if there is no deduplication."""
     if corpus.duplicates is None:
         return NONE_REMOVED
-    name = removed_file(partition)
+    name = name_removed_file(partition)
     return read_removed_rows(store.local(corpus.artifact(DUPLICATES), [name]) / name)
 
 

@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RowNames:
-    """The names of the rows of a shard, by their position in its tags.
+    """Names of a shard's rows, by their position in the shard's tags.
 
     Attributes:
-        rows: The file of its tags with the columns `file` and `row`.
+        rows: The file of the tags with the columns `file` and `row`.
         prefix: Prefix of each name: `dataset:` for rows of another dataset.
     """
 
     rows: Path
     prefix: str = ""
 
-    def names_at(self, positions: NDArray[np.int64]) -> list[str]:
-        """Return the names at these positions, which must increase."""
+    def read_names(self, positions: NDArray[np.int64]) -> list[str]:
+        """Return the names at the given positions, which must be ascending."""
         names = list[str]()
         for start, piece in self._read_pieces():
-            # positions ascend, so those in a piece are one slice, and the file is read once
+            # positions are ascending, so a piece's positions are one slice, and the file is read once
             offsets = positions[slice(*np.searchsorted(positions, [start, start + piece.num_rows]).tolist())] - start
             names += self._build_names(piece.take(offsets))
         return names
 
-    def positions(self, names: Collection[str]) -> dict[str, int]:
-        """Return name → position for those of the given names that exist."""
+    def find_positions(self, names: Collection[str]) -> dict[str, int]:
+        """Return name → position; omit names that do not exist."""
         return {
             name: position
             for start, piece in self._read_pieces()

@@ -1,7 +1,7 @@
-"""Signatures (`<dataset>/signatures_<split>`, one partition per shard): the values to compare for each text.
+"""Signatures (`<dataset>/signatures_<split>`, one partition per shard): the values by which texts are compared.
 
-They depend on the source and on how texts are compared, but not on rules, nor on the threshold unless it changes the
-bands. An appended file is therefore the only one that gets new signatures.
+Signatures depend on the source and on the settings of the comparison. They do not depend on rules, and on the threshold
+only if it changes the bands. Therefore only appended files get new signatures.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ from dataprep_assets.pipelines.corpus.source.snapshot import estimate_readings
 from dataprep_assets.pipelines.corpus.source.source_parts import load_source_parts
 
 
-def signatures_spec(
+def build_signatures_spec(
     corpus: CorpusDeclaration, split: str, *, partitions: Partitions, snapshot: ArtifactSpec
 ) -> ArtifactSpec:
     """Return the spec of a split's signatures.
@@ -72,10 +72,10 @@ def signatures_spec(
     )
 
 
-def signature_shards(
+def plan_signature_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest, partitions: Sequence[str]
 ) -> list[SignatureShard]:
-    """Return the signatures of the given shards, to build or to check.
+    """Return the signatures of the given shards, to be built or checked.
 
     Raises MissingArtifactError if a shard has no snapshot.
     """
@@ -108,10 +108,10 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
 
 
 class OpenedSignatures(OpenedPartition[SignatureShard]):
-    """The signatures of a shard, opened for checks."""
+    """Signatures of a shard, opened for checks."""
 
 
-def _rebuild_matches(signatures: OpenedSignatures) -> Finding:
+def _check_rebuild(signatures: OpenedSignatures) -> Finding:
     shard, receipt, facts = signatures.planned, signatures.receipt, SignaturesFacts.from_receipt(signatures.receipt)
     rows = draw_rows(receipt, facts.rows, shard.samples)
     if shard.samples is None:
@@ -124,9 +124,10 @@ def _rebuild_matches(signatures: OpenedSignatures) -> Finding:
         defects = list(_find_drawn_differences(shard, receipt, rows))
     return build_verdict(
         (f"{describe_artifact(receipt)}: {defect}" for defect in defects),
-        f"{len(rows.places):,} of {count_of(facts.rows, 'row has', 'rows have')} the same signatures when recomputed.",
+        f"{len(rows.positions):,} of {count_of(facts.rows, 'row has', 'rows have')} the same signatures when "
+        "recomputed.",
         REBUILD,
-        facts={"rows_compared": len(rows.places), "rows": facts.rows, "documents": facts.documents},
+        facts={"rows_compared": len(rows.positions), "rows": facts.rows, "documents": facts.documents},
     )
 
 
@@ -141,7 +142,7 @@ def _find_drawn_differences(shard: SignatureShard, receipt: Receipt, drawn_rows:
         assert isinstance(facts, SignaturesFacts)
         signed_shard = SignedShard(folder, facts.rows, facts.documents, facts.bands)
         # yield inside the block, because the files are temporary
-        yield from signed_shard.find_differences(stored_shard, drawn_rows.places)
+        yield from signed_shard.find_differences(stored_shard, drawn_rows.positions)
 
 
 SIGNATURES_CHECKS: tuple[Check[OpenedSignatures], ...] = (
@@ -152,13 +153,13 @@ SIGNATURES_CHECKS: tuple[Check[OpenedSignatures], ...] = (
             "Recomputing the MinHash signatures of a sample of source rows (or all rows) reproduces the stored "
             "signatures."
         ),
-        _rebuild_matches,
+        _check_rebuild,
         samples=True,
     ),
 )
 _TASKS = ShardTasks(
     name=SIGNATURES,
-    shards=signature_shards,
+    shards=plan_signature_shards,
     ensure=ensure_signatures,
     checks=SIGNATURES_CHECKS,
     open=OpenedSignatures.open,

@@ -1,4 +1,4 @@
-"""Build of the signatures of one shard, from one pass over its source."""
+"""Build of a shard's signatures in one pass over its source."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -37,16 +37,16 @@ class SignaturesFacts(Facts):
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureShard:
-    """The signatures of one shard, to build or to check.
+    """Signatures of one shard, to be built or checked.
 
     Attributes:
-        artifact: Their artifact.
+        artifact: The artifact of the signatures.
         store: The artifact's store.
         files: The shard's source files, in order.
-        fields: The settings that find the rows with a text.
+        fields: The settings for reading the rows' texts.
         settings: The settings that determine the signatures.
         source_bytes: Bytes of the files as stored.
-        samples: How many rows the check builds again; None for all.
+        samples: Number of rows that the check rebuilds; None for all rows.
     """
 
     artifact: Artifact
@@ -58,7 +58,7 @@ class SignatureShard:
     samples: int | None = SAMPLED
 
     def recipe(self) -> Recipe:
-        """Return the named values whose digest is the key."""
+        """Return the recipe: the shard's key and the named values that determine it."""
         settings = {"text_field": self.fields.text, **self.settings.key_parts}
         files = [[f.label, f.sha256, f.format, f.compression, f.limits] for f in self.files]
         return Recipe(
@@ -84,7 +84,7 @@ def _write(shard: SignatureShard, fetch: Fetch | None, staged: Path) -> WrittenF
 
 
 def write_signatures(shard: SignatureShard, staged: Path, drawn_rows: DrawnRows | None = None) -> WrittenFiles:
-    """Read the source once, and write the signatures of its rows, or only of the rows in `drawn_rows`."""
+    """Read the source once and write the signatures of its rows; only of the rows in `drawn_rows` if given."""
     with SignatureWriter(staged, shard.settings) as writer:
         for batch in read_shard_batches(shard.files, shard.fields, drawn_rows):
             writer.add(len(batch), batch.good, batch.texts)

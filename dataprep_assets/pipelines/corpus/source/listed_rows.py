@@ -26,7 +26,7 @@ def read_listed_ids(corpus: CorpusDeclaration) -> NDArray[np.uint64]:
 
 
 def are_listed(ids: "pa.ChunkedArray", listed_hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return whether each id of a column of tags is in `listed_hashes`: `(rows,)`. Rejected records have no id."""
+    """Return a mask, `(rows,)`, of the ids in `listed_hashes`; False for rejected records, which have no id."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -49,7 +49,7 @@ def find_listed_ids(corpus: CorpusDeclaration, store: ArtifactStore, partition: 
 # The content invalidates the cache, because the path stays the same when tags are rebuilt.
 @lru_cache(maxsize=4096)
 def _find_listed_ids(rows: Path, _: str, listed_bytes: bytes) -> tuple[str, ...]:
-    """Return the listed ids, cached because a run needs them several times per shard."""
+    """Return the listed ids in a file of rows; cached, because a run needs them several times per shard."""
     ids = np.frombuffer(listed_bytes, np.uint64)
     matches: set[str] = set()
     for piece in read_joined_tables([rows], ["id"]):

@@ -1,5 +1,4 @@
-"""The manifest (`<dataset>/manifest`): every source file, and the shard plan, which registers the shards'
-partitions."""
+"""Manifest (`<dataset>/manifest`): all source files, and the shard plan, which registers the shards' partitions."""
 
 import logging
 from collections import Counter
@@ -37,20 +36,20 @@ from dataprep_assets.planning.manifest import (
     ManifestEntry,
     ShardSizing,
     SourceFile,
+    build_include_predicate,
     build_manifest,
+    compile_glob,
+    count_shards,
     describe_other_bytes,
-    files_of_no_split,
-    glob_pattern,
-    hidden_files,
-    include_predicate,
-    included_paths,
-    listing_digest,
-    plan_bytes,
+    digest_listing,
+    find_hidden_files,
+    find_unassigned_files,
+    format_plan,
     plan_shards,
     read_manifest,
     read_plan,
     read_summary,
-    shard_counts,
+    select_included_paths,
     split_name,
     summarize_manifest,
     write_manifest,
@@ -64,32 +63,31 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 T = TypeVar("T")
 
-TRIES = 5
-"""Maximum tries. One fails only if another run publishes the artifact in the milliseconds that a try takes."""
+MAX_TRIES = 5
+"""Maximum number of tries; a try fails only if another run publishes the artifact in the same milliseconds."""
 
 
 def read_whole(store: ArtifactStore, artifact: Artifact, read_file: Callable[[Path, Receipt], T]) -> T:
-    """Return the result of `read_file` for an artifact's directory and receipt; retry if these are of different builds.
+    """Call `read_file` with an artifact's directory and receipt; retry if they belong to different builds.
 
     Raises MissingArtifactError if the artifact is missing, the errors of `read_file`, and IntegrityError if other runs
     replace the artifact at every try.
     """
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         receipt, error = store.require(artifact), None
         try:
             content = read_file(store.local(artifact), receipt)
         except (DataprepError, OSError) as caught:
             error = caught
-        # The directory is replaced as a whole, so if the receipt is the same before and after, all content belongs to
-        # it.
+        # the directory is replaced as a whole, so all content belongs to the receipt if it is the same as before
         if store.require(artifact).content == receipt.content:
             if error is not None:
                 raise error
             return content
-    raise replaced_error(store, artifact)
+    raise build_replaced_error(store, artifact)
 
 
-def replaced_error(store: ArtifactStore, artifact: Artifact) -> IntegrityError:
+def build_replaced_error(store: ArtifactStore, artifact: Artifact) -> IntegrityError:
     """Return the error for an artifact that other runs keep replacing."""
     return IntegrityError(
         f"{store.location(artifact)}: replaced repeatedly by other runs. Wait until they have ended, then run the "
@@ -98,27 +96,27 @@ def replaced_error(store: ArtifactStore, artifact: Artifact) -> IntegrityError:
 
 
 def read_built_shards(corpus: CorpusDeclaration, store: ArtifactStore) -> Mapping[str, Collection[str]] | None:
-    """Return the shards of a lost manifest, from receipts; None if they are ambiguous.
+    """Reconstruct the shards of a lost manifest from receipts; return None if they are ambiguous.
 
-    If several plans left shards, only the shards in combined bins count.
+    If shards of several plans exist, only the shards in combined bins count.
     """
     artifacts = [corpus.artifact(TOKEN_BINS, p) for p in store.partitions(corpus.dataset, TOKEN_BINS)]
-    # a literal, because importing the name from its module, which imports this one, would be circular
+    # a literal, because importing the name would be circular
     combined = [corpus.artifact("combined_bins", split) for split in corpus.splits]
     try:
         shards = {str(r.partition): [line["file"] for line in r.sources] for r in store.receipts(artifacts) if r}
         input_names = {name for r in store.receipts(combined) if r for name in r.recipe.get("upstream", ())}
     except IntegrityError:
         return None
-    # Obsolete shards of an earlier plan may contain the same files, but within a plan a file is in one shard only.
-    for files_of in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in input_names}):
-        if files_of and max(Counter(path for files in files_of.values() for path in files).values(), default=0) < 2:
-            return files_of
+    # a repeated file shows that there are obsolete shards, because a plan has each file in only one shard
+    for candidates in (shards, {key: files for key, files in shards.items() if f"{TOKEN_BINS}/{key}" in input_names}):
+        if candidates and max(Counter(path for files in candidates.values() for path in files).values(), default=0) < 2:
+            return candidates
     return None
 
 
 logger = logging.getLogger(__name__)
-_AGAIN = "If the source was meant to change, rebuild `manifest`"
+_REBUILD = "If the source was meant to change, rebuild `manifest`"
 
 VERSION = 2
 MANIFEST = "manifest"
@@ -126,7 +124,7 @@ MANIFEST = "manifest"
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A finished manifest: its entries, and the entries of each shard by partition key."""
+    """Finished manifest: its entries, and the ordinals of each shard's entries by partition key."""
 
     entries: tuple[ManifestEntry, ...]
     plan: dict[str, range]
@@ -144,11 +142,12 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedManifest:
-    """A manifest of the current source that is not committed yet.
+    """Manifest of the current source that is not committed yet.
 
-    `listed` is the digest of the listing, `key` the digest of the whole manifest. `left_out` counts files that match
-    `include` but contain no data. `before` is the content of the previous manifest and `changes` the changes since
-    then; both are None if there is none. `no_split` lists the included files that match no split.
+    `listed` is the digest of the listing, and `key` is the digest of the whole manifest. `left_out` is the number of
+    files that match `include` but contain no data. `before` is the content of the previous manifest, and `changes` are
+    the changes since then; both are None without a previous manifest. `no_split` lists the included files that match no
+    split.
     """
 
     entries: list[ManifestEntry]
@@ -174,7 +173,7 @@ def plan_manifest(
     Args:
         corpus: The dataset.
         store: The store of the previous manifest.
-        patient: Whether to wait for an unreachable hub.
+        patient: Whether to wait for an unreachable source.
         kept_files: The shards to keep, with the paths of their files; None for the shards of the current manifest.
 
     With `shards.on_change: append`, the shards of the current manifest keep their files, unless the declared shard size
@@ -189,17 +188,17 @@ def plan_manifest(
         url_prefix=listing.url_prefix,
     )
     previous_manifest = load_manifest(corpus, store) if has_manifest(corpus, store) else None
-    shards = _kept_shards(corpus, store, previous_manifest) if kept_files is None else kept_files
+    shards = _find_kept_shards(corpus, store, previous_manifest) if kept_files is None else kept_files
     entries, plan = plan_shards(listed_entries, corpus.shards.sizing, shards)
-    listing_hash = listing_digest(entries)
+    listing_hash = digest_listing(entries)
     # a shard is a range of the listing, so store only its first and last ordinals
     ends = {k: [o[0], o[-1]] for k, o in plan.items()}
-    no_split = files_of_no_split(listing.files, include=corpus.include, splits=corpus.splits)
+    no_split = find_unassigned_files(listing.files, include=corpus.include, splits=corpus.splits)
     key = digest_value(["manifest", VERSION, listing_hash, ends, no_split])
     changes = None
     if previous_manifest is not None:
         facts = ManifestFacts.from_receipt(previous_manifest.receipt)
-        # the previous manifest names only the first files, so if there are more, no file can be called new
+        # the previous manifest lists only the first files, so if it had more, new files cannot be identified
         is_listed = facts.no_split == len(facts.first_of_no_split)
         new_paths = [path for path in no_split if path not in facts.first_of_no_split] if is_listed else []
         changes = replace(
@@ -215,21 +214,21 @@ def plan_manifest(
         before=None if previous_manifest is None else previous_manifest.receipt.content,
         changes=changes,
         no_split=no_split,
-        left_out=len(included_paths(listing.left_out, corpus.include))
-        + len(hidden_files(listing.files, include=corpus.include, splits=corpus.splits)),
+        left_out=len(select_included_paths(listing.left_out, corpus.include))
+        + len(find_hidden_files(listing.files, include=corpus.include, splits=corpus.splits)),
     )
 
 
-def _kept_shards(
+def _find_kept_shards(
     corpus: CorpusDeclaration, store: ArtifactStore, previous_manifest: Manifest | None
 ) -> Mapping[str, Collection[str]] | None:
-    """Return the shards that keep their files, with the paths; None to plan all files again."""
+    """Return the shards that keep their files, with the files' paths; None if all files are planned again."""
     if corpus.shards.on_change == "replan":
         return None
     if previous_manifest is None:
         return read_built_shards(corpus, store)
     old_sizing, sizing = ShardSizing(**previous_manifest.receipt.recipe["settings"]["shards"]), corpus.shards.sizing
-    # if the sizes give the same shards, the manifest does not change, so its receipt may have earlier sizes
+    # compare the plans as well: if the new sizes gave the same shards, the receipt still has the old sizes
     same_sizes = old_sizing == sizing or _plan_shards(previous_manifest, old_sizing) == _plan_shards(
         previous_manifest, sizing
     )
@@ -259,22 +258,22 @@ def build_manifest_artifact(
 
     Raises IntegrityError if other runs keep replacing it.
     """
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         with suppress(_OvertakenError):
-            return _commit(corpus, store, plan_manifest(corpus, store), warn)
-    raise replaced_error(store, corpus.artifact(MANIFEST))
+            return _commit_manifest(corpus, store, plan_manifest(corpus, store), warn)
+    raise build_replaced_error(store, corpus.artifact(MANIFEST))
 
 
 class _OvertakenError(Exception):
-    """Another run has replaced the manifest that the planned one follows."""
+    """Error: another run has replaced the manifest on which the planned manifest is based."""
 
 
 def adopt_manifest(
     corpus: CorpusDeclaration, store: ArtifactStore, shards: Mapping[str, Sequence[str]], key: str
 ) -> None:
-    """Commit the manifest with these shards, if it has the given key for the current source.
+    """Commit a manifest with the given shards if, for the current source, it has the expected key.
 
-    A plan with appended files depends on earlier plans. A machine without these takes the shards from a lock.
+    A plan with appended files depends on earlier plans. A machine without these plans takes the shards from a lock.
 
     Args:
         corpus: The dataset.
@@ -285,20 +284,20 @@ def adopt_manifest(
     plan = plan_manifest(corpus, store, kept_files=shards)
     if plan.key == key:
         with suppress(_OvertakenError):  # keep the other run's manifest
-            _commit(corpus, store, plan, lambda _: None)
+            _commit_manifest(corpus, store, plan, lambda _: None)
 
 
-def _commit(
+def _commit_manifest(
     corpus: CorpusDeclaration, store: ArtifactStore, manifest: PlannedManifest, warn: Callable[[str], None]
 ) -> tuple[Receipt, bool]:
     def write(staged: Path) -> WrittenFiles:
-        # checked under the lock, because a plan for an older manifest would reuse names of shards for other files
+        # checked under the lock, because a plan based on an older manifest would reuse shard names for other files
         present_receipt = store.intact_receipt(corpus.artifact(MANIFEST))
         if (None if present_receipt is None else present_receipt.content) != manifest.before:
             raise _OvertakenError
         if summary := str(manifest.changes or ""):
             warn("the source changed: " + summary)
-        counts = shard_counts(manifest.plan)
+        counts = count_shards(manifest.plan)
         write_manifest(staged, manifest.entries, counts)
         write_plan(staged, manifest.plan)
         return WrittenFiles(
@@ -317,7 +316,7 @@ def _commit(
 
 
 def load_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> Manifest:
-    """Return the committed manifest, with files of a single build; raise MissingArtifactError if there is none."""
+    """Read the committed manifest, with all files from the same build; raise MissingArtifactError if there is none."""
 
     def read(directory: Path, receipt: Receipt) -> Manifest:
         plan = read_plan(directory)
@@ -331,7 +330,7 @@ def has_manifest(corpus: CorpusDeclaration, store: ArtifactStore) -> bool:
     return store.intact_receipt(corpus.artifact(MANIFEST)) is not None
 
 
-def _key_settings(corpus: CorpusDeclaration) -> dict[str, Any]:
+def _build_key_settings(corpus: CorpusDeclaration) -> dict[str, Any]:
     return {
         "include": list(corpus.include),
         "splits": {name: list(globs) for name, globs in corpus.splits.items()},
@@ -344,7 +343,7 @@ def _build_recipe(corpus: CorpusDeclaration, manifest: PlannedManifest) -> Recip
         artifact=corpus.artifact(MANIFEST),
         key=manifest.key,
         version=VERSION,
-        settings=_key_settings(corpus),
+        settings=_build_key_settings(corpus),
         sources={
             "listing": manifest.listed,
             **({"files of no split": digest_value(manifest.no_split)} if manifest.no_split else {}),
@@ -354,7 +353,7 @@ def _build_recipe(corpus: CorpusDeclaration, manifest: PlannedManifest) -> Recip
 
 
 def _build_recipes(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[str | None]) -> Iterator[Recipe]:
-    """Yield the current recipe; a pinned source is not listed again, and an unreachable one is assumed unchanged."""
+    """Yield the current recipe; a pinned source is not listed, and an unreachable source is assumed unchanged."""
     artifact = corpus.artifact(MANIFEST)
     receipt = store.intact_receipt(artifact) if is_mirrored(corpus.source) else None
     if receipt is None:
@@ -375,7 +374,7 @@ def _is_pinned(corpus: CorpusDeclaration, receipt: Receipt) -> bool:
     source = corpus.source
     if not isinstance(source, HubSource) or source.revision != ManifestFacts.from_receipt(receipt).commit:
         return False
-    return bool(receipt.recipe["settings"] == _key_settings(corpus))
+    return bool(receipt.recipe["settings"] == _build_key_settings(corpus))
 
 
 def _list_paths(corpus: CorpusDeclaration) -> list[str]:
@@ -384,13 +383,15 @@ def _list_paths(corpus: CorpusDeclaration) -> list[str]:
     return [entry.relpath for entry in entries]
 
 
-def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], watch: SourceWatch) -> ArtifactSpec:
+def build_manifest_spec(
+    corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], watch: SourceWatch
+) -> ArtifactSpec:
     """Return the spec of the manifest.
 
     Args:
         corpus: The dataset.
         plans: The shards of each split, which the manifest plans.
-        watch: How to detect changes to the source.
+        watch: The method for detecting changes to the source.
     """
     return ArtifactSpec(
         declaration=corpus,
@@ -415,15 +416,15 @@ def manifest_spec(corpus: CorpusDeclaration, *, plans: tuple[Partitions, ...], w
 
 
 def _build_manifest(corpus: CorpusDeclaration, request: BuildRequest) -> list[Outcome]:
-    """Build the manifest, and report the changes since the previous one, which are not known afterwards."""
+    """Build the manifest and report the changes since the previous manifest, which are not known afterwards."""
     previous_manifest = load_manifest(corpus, request.store) if has_manifest(corpus, request.store) else None
     receipt, reused = build_manifest_artifact(corpus, request.store, request.warn)
     if previous_manifest is None or reused:
         return [Outcome.from_receipt(receipt, reused)]
-    now = load_manifest(corpus, request.store)
-    changes = compare_manifests(previous_manifest.entries, previous_manifest.plan, now.entries, now.plan)
+    new = load_manifest(corpus, request.store)
+    changes = compare_manifests(previous_manifest.entries, previous_manifest.plan, new.entries, new.plan)
     built_keys = [*changes.new_shards, *changes.edited_shards]
-    amounts = Amounts.from_entries([entry for key in built_keys for entry in now.shard(key)], corpus, request.store)
+    amounts = Amounts.from_entries([entry for key in built_keys for entry in new.shard(key)], corpus, request.store)
     return [Outcome(partition="", receipt=receipt, metadata=build_change_metadata(corpus, changes, amounts))]
 
 
@@ -442,7 +443,7 @@ def _build_metadata(corpus: CorpusDeclaration, store: ArtifactStore, receipt: Re
 
 @dataclass(frozen=True)
 class _OpenedManifest:
-    """A manifest, opened for checks, and the current source."""
+    """Manifest, opened for checks, and the current source."""
 
     corpus: CorpusDeclaration
     store: ArtifactStore
@@ -451,7 +452,7 @@ class _OpenedManifest:
 
     @property
     def current_entries(self) -> list[ManifestEntry]:
-        """The entries that can be checked: of a hub's files, only the mirrored ones."""
+        """Entries whose files can be checked; for a remote source, only the entries of mirrored files."""
         return [e for e in self.manifest.entries if not self.access.mirrored or self.access.path(e).exists()]
 
 
@@ -459,25 +460,25 @@ def _open_manifest(corpus: CorpusDeclaration, store: ArtifactStore, _: Sequence[
     return _OpenedManifest(corpus, store, load_manifest(corpus, store), open_source(corpus.source))
 
 
-def count_matches(
+def check_listing(
     entries: Sequence[ManifestEntry],
     files: Sequence[SourceFile],
     include: Sequence[str],
     splits: Mapping[str, Sequence[str]],
 ) -> Finding:
-    """Check that the manifest lists exactly the files of a fresh listing for its globs, with sizes and digests."""
-    is_included = include_predicate(include, naming=[glob for globs in splits.values() for glob in globs])
-    patterns = {name: [glob_pattern(g) for g in globs] for name, globs in splits.items()}
-    fresh: dict[str, tuple[SourceFile, str]] = {}
+    """Check that the manifest has exactly the files of a new listing that its globs match, with sizes and digests."""
+    is_included = build_include_predicate(include, naming=[glob for globs in splits.values() for glob in globs])
+    patterns = {name: [compile_glob(g) for g in globs] for name, globs in splits.items()}
+    current_files: dict[str, tuple[SourceFile, str]] = {}
     for file in files:
         matching_splits = [name for name, globs in patterns.items() if any(p.fullmatch(file.relpath) for p in globs)]
         if matching_splits and is_included(file.relpath):
-            fresh[file.relpath] = file, matching_splits[0]
-    entry_of = {e.relpath: e for e in entries}
-    missing = [path for path in entry_of if path not in fresh]
-    extra = [path for path in fresh if path not in entry_of]
+            current_files[file.relpath] = file, matching_splits[0]
+    entry_by_path = {e.relpath: e for e in entries}
+    missing = [path for path in entry_by_path if path not in current_files]
+    extra = [path for path in current_files if path not in entry_by_path]
     repeated = [path for path, count in Counter(e.relpath for e in entries).items() if count > 1]
-    changed = list(_describe_changes(entry_of, fresh))
+    changed = list(_describe_changes(entry_by_path, current_files))
     defects = []
     for paths, description in (
         (missing, "in the manifest, but not in the source"),
@@ -489,10 +490,10 @@ def count_matches(
     return build_verdict(
         defects + changed,
         f"The manifest matches the source: {count_of(len(entries), 'file')} with their sizes and digests.",
-        _AGAIN,
+        _REBUILD,
         facts={
             "files": len(entries),
-            "files_in_source": len(fresh),
+            "files_in_source": len(current_files),
             "missing": len(missing),
             "extra": len(extra),
             "changed": len(changed),
@@ -502,12 +503,12 @@ def count_matches(
 
 
 def _describe_changes(
-    known_entries: Mapping[str, ManifestEntry], fresh: Mapping[str, tuple[SourceFile, str]]
+    known_entries: Mapping[str, ManifestEntry], current_files: Mapping[str, tuple[SourceFile, str]]
 ) -> Iterator[str]:
     for path, entry in known_entries.items():
-        if path not in fresh:
+        if path not in current_files:
             continue
-        file, split = fresh[path]
+        file, split = current_files[path]
         if entry.size_bytes != file.size_bytes:
             yield (
                 f"{path}: the manifest lists {count_of(entry.size_bytes, 'byte')}, but the source has {file.size_bytes}"
@@ -521,10 +522,10 @@ def _describe_changes(
             yield f"{path}: the manifest has it in split {entry.split}, but the globs match {split}"
 
 
-def entries_resolve(
+def check_entries(
     entries: Sequence[ManifestEntry], resolve: Callable[[ManifestEntry], Path], *, seed: int, samples: int = 32
 ) -> Finding:
-    """Check that a sample of entries exists with the manifest's sizes, at the paths that `resolve` returns."""
+    """Check that the files of a sample of entries exist with the listed sizes, at the paths that `resolve` returns."""
     rng = np.random.default_rng(seed)
     sample = sorted(rng.choice(len(entries), min(samples, len(entries)), replace=False).tolist()) if entries else []
     defects = []
@@ -550,26 +551,26 @@ def entries_resolve(
     )
 
 
-def plan_covers(
-    entries: Sequence[ManifestEntry], plan: Mapping[str, range], other_datasets: Iterable[str] = ()
+def check_plan(
+    entries: Sequence[ManifestEntry], plan: Mapping[str, range], other_defects: Iterable[str] = ()
 ) -> Finding:
     """Check that shards contain each ordinal exactly once, in order, and only files of their own splits.
 
-    `other_datasets` are defects found by other checks of the plan.
+    `other_defects` are defects that other checks of the plan found.
     """
     return build_verdict(
-        [*_plan_defects(entries, plan), *other_datasets],
+        [*_find_plan_defects(entries, plan), *other_defects],
         f"{count_of(len(entries), 'file')} in the manifest, in {count_of(len(plan), 'shard')}: each once, in order.",
         "Rebuild `manifest` to make a new plan",
         facts={"shards": len(plan), "files": len(entries)},
     )
 
 
-def _plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> Iterator[str]:
+def _find_plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -> Iterator[str]:
     for position, entry in enumerate(entries):
         if entry.ordinal != position:
             yield f"{entry.relpath}: line {position + 1} of the manifest has ordinal {entry.ordinal}"
-            # report only the first one, because all later ones are shifted as well
+            # report only the first entry, because all later entries are shifted as well
             break
     next_ordinal = 0
     for key, ordinals in plan.items():
@@ -592,8 +593,8 @@ def _plan_defects(entries: Sequence[ManifestEntry], plan: Mapping[str, range]) -
 
 
 def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest: Manifest) -> Iterator[str]:
-    """Yield the claims of a manifest's summary and receipt that its lines contradict."""
-    entries, counts = manifest.entries, shard_counts(manifest.plan)
+    """Yield a sentence for each claim of a manifest's summary or receipt that its lines contradict."""
+    entries, counts = manifest.entries, count_shards(manifest.plan)
     facts, location = ManifestFacts.from_receipt(manifest.receipt), store.location(corpus.artifact(MANIFEST))
     if (facts.files, facts.source_bytes) != (len(entries), sum(entry.size_bytes for entry in entries)):
         yield f"{location}: the file or byte counts in the receipt and the list differ"
@@ -607,9 +608,9 @@ def _find_false_claims(corpus: CorpusDeclaration, store: ArtifactStore, manifest
     folder = store.local(corpus.artifact(MANIFEST))
     if line_fault := describe_other_bytes(folder, entries):
         yield f"{location}: manifest.jsonl: {line_fault}"
-    if (folder / SHARD_PLAN).read_bytes() != plan_bytes(manifest.plan):
+    if (folder / SHARD_PLAN).read_bytes() != format_plan(manifest.plan):
         yield f"{location}: {SHARD_PLAN} is not in canonical form"
-    listing_hash = listing_digest(entries)
+    listing_hash = digest_listing(entries)
     if manifest.receipt.inputs.get("listing") not in (None, listing_hash):
         yield f"{location}: the lines do not match the listing in the receipt"
 
@@ -620,7 +621,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "count_matches_source",
         "The manifest lists exactly the files that are now in the source.",
-        lambda opened: count_matches(
+        lambda opened: check_listing(
             opened.manifest.entries, opened.access.list().files, opened.corpus.include, opened.corpus.splits
         ),
         blocking=False,
@@ -629,7 +630,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
         "entries_resolve",
         "Every file in a sample of the manifest exists and has the listed size.",
         # use the key as the seed, so that the same manifest always gets the same sample
-        lambda opened: entries_resolve(
+        lambda opened: check_entries(
             opened.current_entries, opened.access.path, seed=int(opened.manifest.receipt.key[:8], 16)
         ),
         blocking=False,
@@ -637,7 +638,7 @@ _CHECKS: tuple[Check[_OpenedManifest], ...] = (
     Check(
         "plan_covers_manifest",
         "Every file is in exactly one shard, and the manifest's summary matches its receipt.",
-        lambda opened: plan_covers(
+        lambda opened: check_plan(
             opened.manifest.entries,
             opened.manifest.plan,
             _find_false_claims(opened.corpus, opened.store, opened.manifest),

@@ -18,10 +18,10 @@ from dataprep_assets.stream.token_shard import TOKEN_BINS
 
 
 class ManifestFacts(Facts):
-    """Facts of the manifest: `shards` are counts by split, `commit` is the hub's.
+    """Facts of the manifest: `shards` has the number of shards per split, `commit` the commit of a Hub repository.
 
-    `no_split` counts the included source files that match no split, and `first_of_no_split` lists some of them.
-    `files_left_out` counts included files without data (`sources/access.py`).
+    `no_split` is the number of included source files that match no split, and `first_of_no_split` lists the first of
+    them. `files_left_out` is the number of included files without data (`sources/access.py`).
     """
 
     commit: str | None
@@ -34,13 +34,12 @@ class ManifestFacts(Facts):
 
 
 def build_no_split_facts(files: Sequence[str]) -> dict[str, Any]:
-    """Return the facts about files that match no split; empty if all match one, which keeps earlier receipts
-    valid."""
+    """Return the facts about files that match no split; empty without such files, so that old receipts stay valid."""
     return {"no_split": len(files), "first_of_no_split": tuple(files[:SHOWN])} if files else {}
 
 
 def find_left_out_files(receipts: Sequence[Receipt]) -> Iterator[Loss]:
-    """Yield the included source files that a manifest left out, because they match no split or contain no data."""
+    """Yield the losses of a manifest: included source files that match no split or contain no data."""
     for receipt in receipts:
         facts = ManifestFacts.from_receipt(receipt)
         split = Loss(
@@ -54,8 +53,8 @@ def find_left_out_files(receipts: Sequence[Receipt]) -> Iterator[Loss]:
         yield from (split, replace(split, reason="no_data", count=facts.files_left_out, files={}))
 
 
-_FILES_SHOWN = 50
-_RATED = 16
+_MAX_SHOWN_FILES = 50
+_RATED_SHARDS = 16
 """Number of shards whose rates represent all shards."""
 
 Plan = Mapping[str, Sequence[int]]
@@ -64,17 +63,17 @@ Plan = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestChanges:
-    """The differences between a planned manifest and the previous one. Files by path, shards by partition key, sorted.
+    """Differences between a planned manifest and the previous one; lists of paths and partition keys are sorted.
 
     Attributes:
-        added: Files that are new.
-        removed: Files that are gone.
+        added: New files.
+            removed: Files that no longer exist.
         edited: Files whose size, digest or version changed.
-        no_split: Included files that match no split and did not before, as far as the previous manifest lists them.
-        new_shards: Shards that are new.
+        no_split: Included files that match no split, without the files that the previous manifest listed as such.
+        new_shards: New shards.
         edited_shards: Shards with different or edited files.
         gone_shards: Shards that are no longer in the plan.
-        commit: The hub's commit before and now, if it moved.
+        commit: The previous and the current commit of the Hub repository, if it changed.
     """
 
     added: tuple[str, ...] = ()
@@ -87,13 +86,13 @@ class ManifestChanges:
     commit: tuple[str, str] | None = None
 
     @property
-    def of_files(self) -> bool:
-        """Whether files were added, removed or edited: not only shards or the hub's commit changed."""
+    def has_file_changes(self) -> bool:
+        """Whether files were added, removed or edited, so that not only shards or the commit changed."""
         return bool(self.added or self.removed or self.edited)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A line for the change to the hub's revision and for every changed file."""
+        """Lines that describe the changes: one for the revision, if it changed, and one per changed file."""
         changes = [f"revision changed: {self.commit[0][:12]} → {self.commit[1][:12]}"] if self.commit else []
         files = (("new file", self.added), ("removed file", self.removed), ("edited file", self.edited))
         lines = (f"file {path} is in no split and is not read. Widen a glob in `splits:`" for path in self.no_split)
@@ -130,10 +129,12 @@ class Amounts:
         """Estimate the work for these files, from the rates of finished shards or, without any, of the benchmark."""
         from dataprep_assets.planning.cost import Rates, measure_density
 
-        artifacts = [corpus.artifact(TOKEN_BINS, key) for key in store.partitions(corpus.dataset, TOKEN_BINS)[:_RATED]]
+        artifacts = [
+            corpus.artifact(TOKEN_BINS, key) for key in store.partitions(corpus.dataset, TOKEN_BINS)[:_RATED_SHARDS]
+        ]
         try:
             receipts = [receipt for receipt in store.receipts(artifacts) if receipt is not None]
-        except IntegrityError:  # mark_rebuilding damaged shards reports them
+        except IntegrityError:  # damaged shards are reported when they are rebuilt
             receipts = []
         total = Ledger.total(receipt.ledger for receipt in receipts if receipt.ledger is not None)
         seconds = sum(float(receipt.measured.get("cpu_seconds", 0)) for receipt in receipts)
@@ -164,14 +165,14 @@ class Amounts:
 def compare_manifests(
     old_entries: Sequence[ManifestEntry], old_plan: Plan, entries: Sequence[ManifestEntry], plan: Plan
 ) -> ManifestChanges:
-    """Return the differences of a manifest (`entries` and `plan`) from an older one."""
+    """Return the differences between an old manifest and a new one (`entries` and `plan`)."""
     old, new = {e.relpath: e for e in old_entries}, {e.relpath: e for e in entries}
-    # all files of a listing have the same commit, or none
+    # use any commit, because all files of a listing have the same commit or none
     commits = [next((e.commit for e in side if e.commit), None) for side in (old_entries, entries)]
     return ManifestChanges(
         added=tuple(path for path in new if path not in old),
         removed=tuple(path for path in old if path not in new),
-        edited=tuple(p for p, e in new.items() if p in old and listed_identity(old[p]) != listed_identity(e)),
+        edited=tuple(p for p, e in new.items() if p in old and identify_entry(old[p]) != identify_entry(e)),
         new_shards=tuple(key for key in plan if key not in old_plan),
         # compare names and identities, because ordinals shift when another split gains files
         edited_shards=tuple(
@@ -185,10 +186,10 @@ def compare_manifests(
 
 
 def _list_identities(entries: Sequence[ManifestEntry], ordinals: Iterable[int]) -> list[tuple[object, ...]]:
-    return [(entries[ordinal].relpath, *listed_identity(entries[ordinal])) for ordinal in ordinals]
+    return [(entries[ordinal].relpath, *identify_entry(entries[ordinal])) for ordinal in ordinals]
 
 
-def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
+def identify_entry(entry: ManifestEntry) -> tuple[str, int, str | None]:
     """Return the values that identify a listed file's bytes: split, size, and SHA-256 or the source's version."""
     return entry.split, entry.size_bytes, entry.sha256 or entry.etag
 
@@ -196,7 +197,7 @@ def listed_identity(entry: ManifestEntry) -> tuple[str, int, str | None]:
 def build_change_metadata(
     corpus: CorpusDeclaration, changes: ManifestChanges, amounts: Amounts
 ) -> dict[str, ShownValue]:
-    """Return UI metadata for a manifest that replaced another one: the changes, the files, and the resulting work.
+    """Build the metadata of a manifest that replaced an earlier one: the changes, the files, and the resulting work.
 
     Args:
         corpus: The dataset; files of a sensitive dataset are not listed.
@@ -213,17 +214,19 @@ def build_change_metadata(
     ]
     if files and not corpus.sensitive:
         last_line = (
-            [{"file": f"and {len(files) - _FILES_SHOWN} more", "change": ""}] if len(files) > _FILES_SHOWN else []
+            [{"file": f"and {len(files) - _MAX_SHOWN_FILES} more", "change": ""}]
+            if len(files) > _MAX_SHOWN_FILES
+            else []
         )
-        metadata["changed_files"] = Table([*files[:_FILES_SHOWN], *last_line])
-    if rows := [row for split in corpus.splits if (row := _changes_of_split(split, changes))]:
+        metadata["changed_files"] = Table([*files[:_MAX_SHOWN_FILES], *last_line])
+    if rows := [row for split in corpus.splits if (row := _count_split_changes(split, changes))]:
         metadata["changed_shards"] = Table(rows)
-        metadata["effects"] = Markdown(_follows(corpus, [str(row["split"]) for row in rows], changes, amounts))
+        metadata["effects"] = Markdown(_list_effects(corpus, [str(row["split"]) for row in rows], changes, amounts))
     return metadata
 
 
-def _changes_of_split(split: str, changes: ManifestChanges) -> dict[str, int | str]:
-    """Return how many shards of a split are new, changed or removed, each with the first and last; empty if none."""
+def _count_split_changes(split: str, changes: ManifestChanges) -> dict[str, int | str]:
+    """Count a split's new, changed and removed shards, with the first and last of each kind; empty if unchanged."""
     row: dict[str, int | str] = {}
     kinds = {"new": changes.new_shards, "changed": changes.edited_shards, "gone": changes.gone_shards}
     for kind, shards in kinds.items():
@@ -233,7 +236,7 @@ def _changes_of_split(split: str, changes: ManifestChanges) -> dict[str, int | s
     return {"split": split, **row} if any(row.values()) else {}
 
 
-def _follows(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges, amounts: Amounts) -> str:
+def _list_effects(corpus: CorpusDeclaration, splits: Sequence[str], changes: ManifestChanges, amounts: Amounts) -> str:
     shard_count = len(changes.new_shards) + len(changes.edited_shards)
     lines = []
     if shard_count:

@@ -1,8 +1,9 @@
-"""The snapshot (`<dataset>/snapshot_<split>`, one partition per shard): the source files, present and digested.
+"""Snapshot (`<dataset>/snapshot_<split>`, one partition per shard): the source files on this machine, with digests.
 
-Files of a hub are mirrored into the standard cache and verified against the hub's digests. Local files are verified in
-place. The artifact has no copy of the files, only `files.jsonl`: path, size, SHA-256. The keys of token bins depend on
-it, so a changed byte in a source file is detected here and rebuilds only the shard with that file.
+Files of a Hub repository are mirrored into the standard cache and verified against the Hub's digests. Local files are
+verified in place. The artifact has no copy of the files, only `files.jsonl` with path, size and SHA-256. The keys of
+token bins depend on these digests. Therefore a changed byte in a source file is detected here, and only the shard with
+that file is rebuilt.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import Manifest, load_manifest
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.sources.access import SourceAccess, source_digest
+from dataprep_assets.sources.access import SourceAccess, compute_source_digest
 from dataprep_assets.stores.files import check_headroom, digest_value
 from dataprep_assets.stream.source import (
     FILES,
@@ -37,7 +38,7 @@ from dataprep_assets.stream.source import (
 VERSION = 2
 SNAPSHOT = "snapshot"
 TOKEN_BYTES_PER_SOURCE_BYTE = 3.0
-"""Expected token bytes per byte of compressed source: zstd text has about 0.7 tokens per byte, of four bytes each."""
+"""Estimated token bytes per byte of compressed source: about 0.7 tokens of four bytes per byte of zstd text."""
 
 
 class SnapshotFacts(Facts):
@@ -48,14 +49,14 @@ class SnapshotFacts(Facts):
 
 
 def count_bytes_to_add(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> int:
-    """Return the bytes that the shards' files will add to the disk.
+    """Return the number of bytes that fetching the shards' files adds to the disk.
 
-    Raises SourceError, before anything is fetched, if they would not fit with headroom to spare.
+    Raises SourceError, before anything is fetched, if the disk has too little space for them and the headroom.
     """
     access = open_source(corpus.source)
-    needed = access.bytes_to_fetch([entry for partition in partitions for entry in manifest.shard(partition)])
-    check_headroom(access.storage, needed)
-    return needed
+    needed_bytes = access.bytes_to_fetch([entry for partition in partitions for entry in manifest.shard(partition)])
+    check_headroom(access.storage, needed_bytes)
+    return needed_bytes
 
 
 def build_snapshot(
@@ -68,7 +69,7 @@ def build_snapshot(
     """Fetch or verify the files of one shard and commit their digests.
 
     Returns the receipt, and whether the snapshot was reused because it is unchanged. Raises SourceError,
-    TransferError or CorruptSourceError, naming the file.
+    TransferError or CorruptSourceError with the file's name.
     """
     access = open_source(corpus.source)
     entries = manifest.shard(partition)
@@ -82,8 +83,8 @@ def build_snapshot(
 def refetch_shards(corpus: CorpusDeclaration, manifest: Manifest, partitions: Iterable[str]) -> None:
     """Fetch the files of these shards to this machine, if the source is mirrored.
 
-    A snapshot is reused if the branch of a hub moves without changing its files, but the hub's cache has a folder per
-    commit, so the files may be missing.
+    The files may be missing although the snapshot is reused: the Hub's cache has a folder per commit, and a new commit
+    may leave the files unchanged.
     """
     access = open_source(corpus.source)
     if access.mirrored:
@@ -106,13 +107,13 @@ def _ensure_snapshot(
 
 
 def _format_listing(entries: Sequence[ManifestEntry]) -> str:
-    # Exclude `path`, which contains the hub's commit, but the key does not. After a branch moved, the snapshot would
-    # stay up to date while its check always fails.
+    # exclude `path`, which contains the commit: a new commit does not change the key, so the snapshot would stay up to
+    # date and its check would always fail
     return digest_value([entry.relpath for entry in entries])
 
 
 def _build_recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Mapping[str, str | int]]) -> Recipe:
-    """Return the recipe of a snapshot with these lines of files."""
+    """Return the recipe of a snapshot with these lines in `files.jsonl`."""
     return Recipe(
         artifact=corpus.artifact(SNAPSHOT, partition),
         key=digest_value(["snapshot", VERSION, lines]),
@@ -122,7 +123,7 @@ def _build_recipe(corpus: CorpusDeclaration, partition: str, lines: Sequence[Map
 
 
 def _list_lines(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
-    """Return the lines for files as a mirrored source lists them: with SHA-256 or else the source's version."""
+    """Return the lines for files of a mirrored source: with the listed SHA-256 or, without it, the listed version."""
     lines: list[dict[str, str | int]] = []
     for entry in entries:
         name, version = ("etag", entry.etag or "") if entry.sha256 is None else ("sha256", entry.sha256)
@@ -133,7 +134,7 @@ def _list_lines(entries: Sequence[ManifestEntry]) -> list[dict[str, str | int]]:
 def _build_recipes(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    """Yield the recipes for the current files: local files are read completely, mirrored ones are taken as listed."""
+    """Yield the recipes for the current files; local files are read completely, mirrored files are not read."""
     manifest, access = load_manifest(corpus, store), open_source(corpus.source)
     for partition in partitions:
         assert partition is not None
@@ -146,7 +147,9 @@ def _build_recipes(
 def _build_lines(
     corpus: CorpusDeclaration, access: SourceAccess, entries: Sequence[ManifestEntry]
 ) -> list[dict[str, str | int]]:
-    digests = list(_read_digests(access, entries))  # a list, so that all files are read and damaged ones raise
+    digests = list(
+        _read_digests(access, entries)
+    )  # a list, so that all files are read and an error lists all damaged files
     source_digests = corpus.source_digests()
     return [
         {"relpath": entry.relpath, "size_bytes": entry.size_bytes, "sha256": source_digests.digest_of(digest)}
@@ -155,9 +158,9 @@ def _build_lines(
 
 
 def _read_digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Iterator[str]:
-    """Yield the SHA-256 of each file, in order; at the end, raise one error that lists all damaged files.
+    """Yield the SHA-256 of each file, in order; at the end, raise a single error for all damaged files.
 
-    Threads are enough, because hashing releases the interpreter lock.
+    Threads are sufficient, because hashing releases the interpreter lock.
     """
     errors: list[SourceError] = []
     with ThreadPoolExecutor(max_workers=4) as threads:
@@ -177,12 +180,12 @@ def _read_digests(access: SourceAccess, entries: Sequence[ManifestEntry]) -> Ite
 
 def _read_digest_or_error(access: SourceAccess, entry: ManifestEntry) -> str | SourceError:
     try:
-        return source_digest(access, entry)
+        return compute_source_digest(access, entry)
     except SourceError as error:
         return error
 
 
-def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:
+def read_snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition: str) -> dict[str, str]:
     """Return path → digest (`CorpusDeclaration.source_digests`) for the files of a committed snapshot.
 
     Raises MissingArtifactError if the snapshot is missing.
@@ -195,9 +198,9 @@ def snapshot_digests(corpus: CorpusDeclaration, store: ArtifactStore, partition:
 def estimate_readings(
     corpus: CorpusDeclaration, store: ArtifactStore, partitions: Sequence[str], *, tokenized: bool = False
 ) -> Iterator[ReadCost]:
-    """Yield the reading cost of building these shards' snapshots.
+    """Yield the cost of reading the source for each shard's snapshot.
 
-    If `tokenized`, yield the cost of their token bins instead, which fetch no files.
+    If `tokenized`, yield the cost for the shard's token bins instead, which fetch no files.
     """
     from dataprep_assets.planning.cost import measure_density
 
@@ -212,7 +215,7 @@ def estimate_readings(
         )
 
 
-def snapshot_spec(
+def build_snapshot_spec(
     corpus: CorpusDeclaration, split: str, *, partitions: Partitions, manifest: ArtifactSpec
 ) -> ArtifactSpec:
     """Return the spec of a split's snapshot.
@@ -241,23 +244,23 @@ def snapshot_spec(
         build=partial(_build_snapshots, corpus),
         foresee=partial(_predict_snapshots, corpus),
         reads=partial(estimate_readings, corpus),
-        check_groups=_check_groups(corpus),
+        check_groups=_build_check_groups(corpus),
     )
 
 
 def _build_snapshots(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
     manifest = load_manifest(corpus, request.store)
-    # compute this for all shards together, because a single shard would ignore the space that the others need
-    needed = count_bytes_to_add(corpus, manifest, request.partitions)
+    # for all shards together, because the disk needs space for all of them
+    needed_bytes = count_bytes_to_add(corpus, manifest, request.partitions)
 
     def fetch(partition: str, report_bytes: Callable[[int], None]) -> tuple[Receipt, bool]:
         return build_snapshot(corpus, request.store, manifest, partition, report_bytes)
 
-    yield from run_fetches(request.partitions, fetch, needed, request.progress)
+    yield from run_fetches(request.partitions, fetch, needed_bytes, request.progress)
 
 
 def _predict_snapshots(corpus: CorpusDeclaration, request: BuildRequest) -> Iterator[Outcome]:
-    """Yield the future snapshots, unless a mirrored source lists no digests of its files."""
+    """Yield the snapshots that a build would give; omit shards if a mirrored source lists no digests of their files."""
     if not open_source(corpus.source).mirrored:
         yield from _build_snapshots(corpus, request)
         return
@@ -265,7 +268,7 @@ def _predict_snapshots(corpus: CorpusDeclaration, request: BuildRequest) -> Iter
     for partition in request.partitions:
         entries = manifest.shard(partition)
         lines = _list_lines(entries)
-        # the keys of token bins contain the files' digests, which the source's version does not reveal
+        # a version is not enough, because the keys of token bins contain the files' digests
         if all("sha256" in line for line in lines):
             yield Outcome.from_receipt(
                 *_ensure_snapshot(_build_recipe(corpus, partition, lines), request.store, entries, lines)
@@ -275,7 +278,7 @@ def _predict_snapshots(corpus: CorpusDeclaration, request: BuildRequest) -> Iter
 def _find_false_claims(
     corpus: CorpusDeclaration, store: ArtifactStore, partition: str, entries: Sequence[ManifestEntry]
 ) -> Iterator[str]:
-    """Yield the claims of a snapshot and its receipt that the manifest contradicts."""
+    """Yield a sentence for each claim of a snapshot or its receipt that the manifest contradicts."""
     artifact = corpus.artifact(SNAPSHOT, partition)
     receipt = store.require(artifact)
     directory = store.local(artifact)
@@ -294,23 +297,23 @@ def _find_false_claims(
 
 @dataclass(frozen=True)
 class _OpenedSnapshot(OpenedArtifact):
-    """The snapshot of a shard, opened for checks, and the manifest's entries for it."""
+    """Snapshot of a shard, opened for checks, and the manifest's entries for the shard."""
 
     corpus: CorpusDeclaration
     access: SourceAccess
     entries: Sequence[ManifestEntry]
 
 
-def _digests_match(snapshot: _OpenedSnapshot) -> Finding:
+def _check_digests(snapshot: _OpenedSnapshot) -> Finding:
     corpus, store, entries = snapshot.corpus, snapshot.store, snapshot.entries
     partition = snapshot.artifact.partition or ""
-    expected_digests = snapshot_digests(corpus, store, partition)
+    expected_digests = read_snapshot_digests(corpus, store, partition)
     claims = list(_find_false_claims(corpus, store, partition, entries))
     paths = {entry.relpath: snapshot.access.path(entry) for entry in entries}
     return digests_match(expected_digests, paths, claims, corpus.source_digests())
 
 
-_CHECKS = (Check("digests_match", "The source files have the SHA-256 digests listed in the snapshot.", _digests_match),)
+_CHECKS = (Check("digests_match", "The source files have the SHA-256 digests listed in the snapshot.", _check_digests),)
 # do not cache the verdict, which depends on free disk space now
 _HEADROOM: Check[tuple[Path, int]] = Check(
     "disk_headroom",
@@ -320,20 +323,20 @@ _HEADROOM: Check[tuple[Path, int]] = Check(
 )
 
 
-def _check_groups(corpus: CorpusDeclaration) -> tuple[CheckGroup, ...]:
-    def planned_shards(store: ArtifactStore, partitions: Sequence[str]) -> Iterator[_OpenedSnapshot]:
+def _build_check_groups(corpus: CorpusDeclaration) -> tuple[CheckGroup, ...]:
+    def plan_shards(store: ArtifactStore, partitions: Sequence[str]) -> Iterator[_OpenedSnapshot]:
         manifest, access = load_manifest(corpus, store), open_source(corpus.source)
         for partition in partitions:
             yield _OpenedSnapshot(
                 corpus.artifact(SNAPSHOT, partition), store, corpus, access, manifest.shard(partition)
             )
 
-    def needed(store: ArtifactStore, partitions: Sequence[str]) -> tuple[Path, int]:
+    def needed_bytes(store: ArtifactStore, partitions: Sequence[str]) -> tuple[Path, int]:
         manifest = load_manifest(corpus, store)
         size = sum(entry.size_bytes for partition in partitions for entry in manifest.shard(partition))
         return store.root, int(size * TOKEN_BYTES_PER_SOURCE_BYTE)
 
     shard_checks: PartitionChecks[_OpenedSnapshot, _OpenedSnapshot] = PartitionChecks(
-        checks=_CHECKS, planned=planned_shards
+        checks=_CHECKS, planned=plan_shards
     )
-    return shard_checks, WholeChecks(checks=(_HEADROOM,), open=needed)
+    return shard_checks, WholeChecks(checks=(_HEADROOM,), open=needed_bytes)

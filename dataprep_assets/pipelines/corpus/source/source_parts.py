@@ -1,4 +1,4 @@
-"""Reading of a corpus' source: the files of a shard, a sample for certificates, and detection of changes."""
+"""Access to a corpus' source: the files of a shard, a sample for certificates, and detection of changes."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
@@ -15,11 +15,11 @@ from dataprep_assets.engine.artifact.spec import (
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import MANIFEST, Manifest, load_manifest, plan_manifest
-from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts, listed_identity
-from dataprep_assets.pipelines.corpus.source.snapshot import snapshot_digests
-from dataprep_assets.planning.manifest import ManifestEntry, include_predicate
+from dataprep_assets.pipelines.corpus.source.manifest_changes import ManifestFacts, identify_entry
+from dataprep_assets.pipelines.corpus.source.snapshot import read_snapshot_digests
+from dataprep_assets.planning.manifest import ManifestEntry, build_include_predicate
 from dataprep_assets.sources.access import HubCache, HubMirror, LocalTree, SourceAccess
-from dataprep_assets.sources.hub_cache import COMMIT, cached_snapshot
+from dataprep_assets.sources.hub_cache import COMMIT, find_cached_snapshot
 from dataprep_assets.sources.readers.records import Block, RecordFields
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stores.files import digest_value
@@ -29,34 +29,36 @@ from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
 
-def corpus_watch(corpus: CorpusDeclaration) -> SourceWatch:
-    """Return how to detect changes in the source of a corpus or a release."""
+def build_corpus_watch(corpus: CorpusDeclaration) -> SourceWatch:
+    """Build the watch that detects changes in the source of a corpus or a release."""
     return SourceWatch(identity=partial(_compute_identity, corpus), changes=partial(_describe_changes, corpus))
 
 
 def _compute_identity(corpus: CorpusDeclaration, _: ArtifactStore) -> SourceIdentity:
-    """Return the current identity; for a hub, its commit, with one request or, for a pinned commit, none."""
+    """Return the source's current identity; for a Hub repository its commit, which needs at most one request."""
     source = corpus.source
     if isinstance(source, HubSource) and COMMIT.fullmatch(source.revision):
         return identify_listing([source.revision])
-    # do not wait, because an unreachable hub must not delay a regular check
+    # do not wait, because an unreachable source must not delay a poll
     access = open_source(source, patient=False)
     if isinstance(access, HubMirror):
         return identify_listing([access.repo.resolve_commit()])
     if isinstance(access, HubCache):
-        return identify_listing([cached_snapshot(access.folder, access.revision)[0]])
-    # count only included files, because others may change at any time
-    is_included = include_predicate(corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs])
+        return identify_listing([find_cached_snapshot(access.folder, access.revision)[0]])
+    # list only included files, because other files may change at any time
+    is_included = build_include_predicate(
+        corpus.include, naming=[glob for globs in corpus.splits.values() for glob in globs]
+    )
     files = [file for file in access.list().files if is_included(file.relpath)]
     listing = [[file.relpath, file.size_bytes, file.etag] for file in files]
-    # local files have no version before they are read, so only the time reveals an edit that keeps the size
+    # local files have no version before they are read, so only the modification time reveals an edit of the same size
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return identify_listing(listing)
     return identify_listing(listing, [[f.relpath, read_modification_time(access.path(f), f.relpath)] for f in files])
 
 
 def _describe_changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
-    """Return the changes since the current manifest; changed settings do not count."""
+    """Describe the source's changes since the current manifest; "" if there are none. Changed settings are ignored."""
     source, receipt = corpus.source, store.intact_receipt(corpus.artifact(MANIFEST))
     # a pinned commit does not change, so no request is needed
     if (
@@ -68,7 +70,7 @@ def _describe_changes(corpus: CorpusDeclaration, store: ArtifactStore) -> str:
     plan = plan_manifest(corpus, store, patient=False)
     if receipt is None or plan.changes is None:
         return join_counts([(len(plan.entries), "file", "not planned yet")])
-    return str(plan.changes) if plan.changes.of_files else ""
+    return str(plan.changes) if plan.changes.has_file_changes else ""
 
 
 def load_source_parts(
@@ -83,12 +85,12 @@ def load_source_parts(
     Args:
         corpus: The dataset.
         store: The store of its snapshot.
-        manifest: Lists the files of the shard.
-        partition: The shard.
-        ruled_out: The rows that the selection drops.
+        manifest: The manifest, which lists the files of the shard.
+            partition: The shard.
+            ruled_out: The rows that the selection drops; None if the corpus has no selection.
     """
     access = open_source(corpus.source)
-    digests, source_digests = snapshot_digests(corpus, store, partition), corpus.source_digests()
+    digests, source_digests = read_snapshot_digests(corpus, store, partition), corpus.source_digests()
     limit = corpus.bad_records.max_record_bytes
     return tuple(
         SourcePart.from_entry(
@@ -105,36 +107,36 @@ def load_source_parts(
 
 
 def present_part(corpus: CorpusDeclaration, entry: ManifestEntry, path: Path) -> SourcePart:
-    """Return an existing file, to read some of its rows.
+    """Return a part for an existing file, from which some rows are read.
 
-    It has no digest, because a digest is compared only after reading the whole file.
+    The part has no digest, because a digest is compared only after the whole file is read.
     """
     limit = corpus.bad_records.max_record_bytes
     return SourcePart.from_entry(entry, path, "", max_record_bytes=limit, reading=corpus.reading)
 
 
-def shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
-    """Return, for each shard, the function that fetches its source files to a machine without them.
+def build_shard_fetches(corpus: CorpusDeclaration, manifest: Manifest, partitions: Sequence[str]) -> dict[str, Fetch]:
+    """Return, per shard, a function that fetches its source files to a machine without them.
 
     Args:
         corpus: The dataset.
-        manifest: Lists the files of each shard.
+        manifest: The manifest, which lists the files of each shard.
         partitions: The shards.
     """
     access = open_source(corpus.source)
-    # tasks pickle these functions, so each one has only its shard's entries, not the manifest
+    # each function has only its shard's entries, not the manifest, because tasks pickle it
     return {p: partial(access.fetch, manifest.shard(p)) for p in partitions}
 
 
 class PresentFiles:
-    """The current source files of a corpus, to look up rows; read lazily."""
+    """Lookup of rows in the current source files of a corpus; reads the manifest lazily."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
         self._corpus, self._store = corpus, store
 
     @cached_property
     def entries(self) -> dict[str, ManifestEntry]:
-        """The files of the manifest, by name."""
+        """Entries of the manifest by the files' paths."""
         return {entry.relpath: entry for entry in load_manifest(self._corpus, self._store).entries}
 
     @cached_property
@@ -146,15 +148,15 @@ class PresentFiles:
         return self._access.path(entry)
 
     def record_at(self, entry: ManifestEntry, row: int, fields: RecordFields) -> Block | None:
-        """Read the record of a row; raise as `SourcePart.record_at`, and OSError if the file is unreadable."""
+        """Read the record of a row; raise the errors of `SourcePart.record_at`, and OSError for an unreadable file."""
         return present_part(self._corpus, entry, self.path(entry)).record_at(row, fields)
 
 
-FILES_SAMPLED = 6
+SAMPLED_FILES = 6
 
 
-def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
-    """Return the engine to certify for a corpus, on its own documents."""
+def build_corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
+    """Return the engine of a corpus, to be certified on the corpus' own documents."""
     return CertifiedEngine(
         dataset=corpus,
         tokenizer=corpus.tokenizer,
@@ -168,32 +170,32 @@ def corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
 def _draw_sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
     manifest = load_manifest(corpus, store)
     files = _sample_files(corpus, manifest)
-    # Use the listing without reading files, so a local edit that keeps a file's size does not change the certificate.
-    digest = digest_value([[e.relpath, *listed_identity(e)] for e in files])
+    # use the listing and read no files, so a local edit that keeps the file's size does not change the certificate
+    digest = digest_value([[e.relpath, *identify_entry(e)] for e in files])
     return Sample(
         kind="engine_certificate",
         parts=[digest],
         sources={"sampled files": digest},
-        texts=lambda: corpus_sample(corpus, manifest),
+        texts=lambda: read_corpus_sample(corpus, manifest),
     )
 
 
 def _sample_files(corpus: CorpusDeclaration, manifest: Manifest) -> list[ManifestEntry]:
-    """Return a few files of every split.
+    """Choose a few files of every split.
 
-    They are chosen by digests of their names, so that a growing corpus keeps most of its sample.
+    Files are chosen by digests of their names, so that a growing corpus keeps most of its sample.
     """
     files: list[ManifestEntry] = []
     for split in corpus.splits:
         members = [e for e in manifest.entries if e.split == split]
         candidates = sorted(members, key=lambda e: digest_value(e.relpath))
         # take at least one file per split, even if there are many splits
-        files += sorted(candidates[: max(1, FILES_SAMPLED // len(corpus.splits))], key=lambda e: e.ordinal)
+        files += sorted(candidates[: max(1, SAMPLED_FILES // len(corpus.splits))], key=lambda e: e.ordinal)
     return files
 
 
-def corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
-    """Yield documents from files of every split, truncated if they are long; mirror a hub's files first.
+def read_corpus_sample(corpus: CorpusDeclaration, manifest: Manifest) -> Iterator[str]:
+    """Yield documents from files of every split; truncate long documents, and mirror remote files first.
 
     Bad records are skipped here, because snapshot and token bins read all files and reject all bad records together.
     """

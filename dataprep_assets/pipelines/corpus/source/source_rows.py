@@ -1,7 +1,7 @@
 """Lookup of a row in the current source file: its bytes, or the reason why it is not a document.
 
-Tracing a document does not need the source, but these details do. A row's bytes are reported only if they match the
-document's hash in the shard's index. A file may have been edited, even without a change in size.
+A trace needs the source only for these details. A row's bytes are reported only if they match the document's hash in
+the shard's index, because a file may have been edited without a change in size.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import load_manifest
 from dataprep_assets.pipelines.corpus.source.source_parts import PresentFiles
 from dataprep_assets.pipelines.corpus.view import artifact_name, load_corpus_view
-from dataprep_assets.sources.readers.line_range import MAX_BYTES, explain_missing_lines, line_range
+from dataprep_assets.sources.readers.line_range import MAX_BYTES, explain_missing_lines, find_line_range
 from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stream.stream_index import IndexedShard
-from dataprep_assets.stream.stream_tracer import StreamTracer, traced_shards
+from dataprep_assets.stream.stream_tracer import StreamTracer, list_traced_shards
 from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.document_ids import hash_id
 
@@ -33,15 +33,15 @@ _CHANGED = SourceBytes(absent="no byte range: the source file has changed since 
 
 
 class SourceRows:
-    """The source files of a corpus."""
+    """Lookup of rows in the source files of a corpus."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
-        """Set a corpus whose manifest is in the store; read nothing yet."""
+        """Set a corpus whose manifest is in the store; files are read later."""
         self._corpus, self._store = corpus, store
         self._files = PresentFiles(corpus, store)
 
     def find_bytes(self, file: str, row: int, hashed: int | None) -> SourceBytes:
-        """Return the byte range of a row of a source file, or the reason why there is none.
+        """Return the byte range of a row of a source file, or the reason why it is unknown.
 
         Args:
             file: The source file, as in the manifest.
@@ -59,8 +59,8 @@ class SourceRows:
                 return _CHANGED
             if (kind := explain_missing_lines(path, entry.compression)) is not None:
                 return SourceBytes(absent=f"no byte range: the source file is {kind}")
-            byte_range = line_range(path, row)
-            # the whole file was searched, so it has fewer rows now than when it was tokenized
+            byte_range = find_line_range(path, row)
+            # the whole file was searched, so it has fewer rows than when it was tokenized
             if byte_range is None and entry.size_bytes <= MAX_BYTES:
                 return _CHANGED
             if byte_range is None:
@@ -74,7 +74,7 @@ class SourceRows:
             return SourceBytes(absent=f"no byte range: the source file cannot be read: {error.strerror}")
 
     def explain_refusal(self, file: str, row: int) -> str | None:
-        """Return why a row of a source file is not a document, in words.
+        """Explain why a row of a source file is not a document.
 
         Returns None if the row may be a document, is blank or does not exist, or if the file is unreadable, is larger
         than `MAX_BYTES` or has changed.
@@ -83,8 +83,9 @@ class SourceRows:
             file: The source file, as in the manifest.
             row: The row, from 1.
         """
-        # Only the document table has drops by rules and duplicates; the source shows bad and retracted records.
-        if (reason := self._table_reason(file, row)) is not None:
+        # read the table first, because the source shows only bad and retracted records, not drops by rules or
+        # duplicates
+        if (reason := self._find_table_reason(file, row)) is not None:
             return reason
         entry, corpus = self._files.entries.get(file), self._corpus
         if entry is None or entry.size_bytes > MAX_BYTES or row < 1:
@@ -102,7 +103,7 @@ class SourceRows:
         return None if block is None else selection.explain_refusal(block)
 
     def explain_refusal_of_hash(self, hashed: int) -> str | None:
-        """Return the location of the first row with this document hash, and why it is not a document.
+        """Explain why the first row with this document hash is not a document, with the row's location.
 
         Returns None if there is no document table.
         """
@@ -112,7 +113,7 @@ class SourceRows:
             return self._documents.explain_drop_of_id(hashed)
         return None
 
-    def _table_reason(self, file: str, row: int) -> str | None:
+    def _find_table_reason(self, file: str, row: int) -> str | None:
         """Return why the document table dropped a row; None if there is no table, or the row was not dropped."""
         if not self._corpus.has_table:
             return None
@@ -139,16 +140,16 @@ class SourceRows:
         return value is not None and hash_id(value, ids.key) == hashed
 
 
-def corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, list[IndexedShard]]:
+def open_corpus_splits(corpus: CorpusDeclaration, store: ArtifactStore) -> dict[str, list[IndexedShard]]:
     """Return the finished shards of every split of a corpus, in manifest order."""
     manifest = load_manifest(corpus, store)
     return {
-        split: traced_shards(store, [corpus.artifact("token_bins", key) for key in manifest.partitions(split)])
+        split: list_traced_shards(store, [corpus.artifact("token_bins", key) for key in manifest.partitions(split)])
         for split in corpus.splits
     }
 
 
-def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> StreamTracer:
+def build_corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequence[ArtifactSpec]) -> StreamTracer:
     """Return the tracer of a corpus.
 
     Args:
@@ -161,18 +162,18 @@ def corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: Sequen
         corpus,
         store,
         specs,
-        corpus_splits(corpus, store),
+        open_corpus_splits(corpus, store),
         # load the tokenizer and the ids only to show a text, or to find a document by its id or text
         bundle=lambda: load_declared_tokenizer(corpus.tokenizer),
         ids=lambda: corpus.document.ids(sensitive=corpus.sensitive),
-        samples=partial(_samples_in_view, corpus, store),
+        samples=partial(_find_sample_ends, corpus, store),
         source_bytes=rows.find_bytes,
         refusal=rows.explain_refusal,
         refusal_of=rows.explain_refusal_of_hash,
     )
 
 
-def _samples_in_view(corpus: CorpusDeclaration, store: ArtifactStore, view: str, split: str) -> Sequence[int]:
+def _find_sample_ends(corpus: CorpusDeclaration, store: ArtifactStore, view: str, split: str) -> Sequence[int]:
     if (samples := load_corpus_view(view).samples) is None:
         raise ConfigError(f"trace: the view {view} has no samples. Use `document` or `token`")
     artifact = corpus.artifact(artifact_name(view))

@@ -12,15 +12,15 @@ from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.token_shard import ENDS
 
 
-def _linked_path(split: str) -> str:
+def _build_linked_path(split: str) -> str:
     return f"{split}/{split}.ds"
 
 
 def _write_view(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
     for split in splits:
-        view.link(split, _linked_path(split.split))
-        tokens = view.target / _linked_path(split.split)
-        # create the folder, because a link in a bucket creates no local file
+        view.link(split, _build_linked_path(split.split))
+        tokens = view.target / _build_linked_path(split.split)
+        # create the folder explicitly, because a link in object storage creates no local file
         tokens.parent.mkdir(exist_ok=True)
         datatrove.write_sidecars(
             tokens,
@@ -33,20 +33,20 @@ def _write_view(splits: Sequence[CombinedSplit], view: ViewWriter) -> None:
 
 def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
     for split in splits:
-        tokens = directory / _linked_path(split.split)
+        tokens = directory / _build_linked_path(split.split)
         datatrove.validate(tokens, dtype=split.facts.dtype)
-        # compare the ends with the combined bins, because any increasing ends are valid for a stream
-        if sha256_file(index := datatrove.index_path(tokens)) != split.receipt.file(ENDS).sha256:
+        # compare the ends with the combined bins, because any ascending ends are valid for a stream
+        if sha256_file(index := datatrove.build_index_path(tokens)) != split.receipt.file(ENDS).sha256:
             yield f"{index}: the document ends differ from combined_bins/{split.split}"
-        metadata_bytes = datatrove.metadata(
+        metadata_bytes = datatrove.encode_metadata(
             split.token_count, split.facts.dtype, ViewFacts.from_receipt(receipt).tokenizer
         )
-        if (path := datatrove.metadata_path(tokens)).read_bytes() != metadata_bytes:
+        if (path := datatrove.build_metadata_path(tokens)).read_bytes() != metadata_bytes:
             yield f"{path}: its lines differ from the expected ones: {'; '.join(metadata_bytes.decode().splitlines())}"
 
 
 def _format_trainer_lines(location: str, facts: ViewFacts) -> str:
-    path, width = f"{location}/{_linked_path(next(iter(facts.splits)))}", np.dtype(facts.dtype).itemsize
+    path, width = f"{location}/{_build_linked_path(next(iter(facts.splits)))}", np.dtype(facts.dtype).itemsize
     return f"datatrove: DatatroveFileDataset({path!r}, seq_len=…, token_size={width})"
 
 
@@ -54,7 +54,7 @@ VIEW = CorpusView(
     name="datatrove",
     description="`<split>/<split>.ds` with index and metadata, for datatrove and nanotron.",
     kinds=frozenset({"numpy", "datatrove"}),
-    linked=_linked_path,
+    linked=_build_linked_path,
     calls=lambda span, _: {"document": span.document},
     write=_write_view,
     defects=_find_defects,

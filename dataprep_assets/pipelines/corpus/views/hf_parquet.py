@@ -41,20 +41,20 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
     }
     hf_parquet.validate(directory, summaries)
     tokenizer_text = _describe_dataset(ViewFacts.from_receipt(receipt).tokenizer)
-    if (directory / hf_parquet.CARD).read_bytes() != hf_parquet.card_bytes(receipt.dataset, summaries, tokenizer_text):
+    if (directory / hf_parquet.CARD).read_bytes() != hf_parquet.encode_card(receipt.dataset, summaries, tokenizer_text):
         yield f"{directory / hf_parquet.CARD}: does not match these files"
 
 
 def _open_locator(handle: ArtifactHandle) -> Locate:
     @cache
-    def files(split: str) -> tuple[list[str], list[int]]:
-        """Return a split's files in order, and the first document of each, followed by the number of documents."""
+    def list_files(split: str) -> tuple[list[str], list[int]]:
+        """Return a split's files in order, and their first documents followed by the total number of documents."""
         # numbers in names have five digits, so files sort by number
         names = sorted(f.path for f in handle.files if f.path.startswith(f"data/{split}-"))
         return names, list(accumulate((_count_rows(handle, name) for name in names), initial=0))
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
-        names, firsts = files(span.split)
+        names, firsts = list_files(span.split)
         number = bisect_right(firsts, span.document) - 1
         row = span.document - firsts[number]
         yield TokenRange(artifact=str(handle.artifact), file=names[number], start=0, stop=span.tokens, at={"row": row})
@@ -65,7 +65,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
 def _count_rows(handle: ArtifactHandle, name: str) -> int:
     import pyarrow.parquet as pq
 
-    # of a file in a bucket, this downloads only the end
+    # from object storage, this downloads only the end of the file
     with handle.open(name) as file:
         return int(pq.read_metadata(file).num_rows)
 

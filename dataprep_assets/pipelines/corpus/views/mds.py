@@ -25,7 +25,7 @@ from dataprep_assets.pipelines.corpus.view import (
 
 
 class MdsFacts(ViewFacts):
-    """Facts of the view's receipt, with the tokens of a sample."""
+    """Facts of the view's receipt, with the number of tokens per sample."""
 
     sequence_length: int
 
@@ -62,13 +62,13 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
     length = MdsFacts.from_receipt(handle.receipt).sequence_length
 
     @cache
-    def shards(split: str) -> tuple[list[str], list[int]]:
-        """Return the names of a split's shards, and the first sample of each, followed by the number of samples."""
-        samples = mds.shard_samples(handle.read(f"{split}/{mds.INDEX}"), f"{handle.location}/{split}/{mds.INDEX}")
+    def list_shards(split: str) -> tuple[list[str], list[int]]:
+        """Return the names of a split's shards, and their first samples followed by the total number of samples."""
+        samples = mds.read_shard_samples(handle.read(f"{split}/{mds.INDEX}"), f"{handle.location}/{split}/{mds.INDEX}")
         return [name for name, _ in samples], list(accumulate((count for _, count in samples), initial=0))
 
     def locate(span: DocumentSpan) -> Iterator[TokenRange]:
-        names, firsts = shards(span.split)
+        names, firsts = list_shards(span.split)
         # `firsts` ends with the number of samples, so a span in the tail, which fills no sample, finds no shard
         for number in range(max(bisect_right(firsts, span.start // length) - 1, 0), len(names)):
             begin, end = firsts[number] * length, firsts[number + 1] * length
@@ -87,7 +87,7 @@ def _open_locator(handle: ArtifactHandle) -> Locate:
     return locate
 
 
-def _samples_in_split(handle: ArtifactHandle, split: str) -> range:
+def _find_sample_ends(handle: ArtifactHandle, split: str) -> range:
     facts = MdsFacts.from_receipt(handle.receipt)
     return range(facts.sequence_length, facts.splits[split] + 1, facts.sequence_length)
 
@@ -116,7 +116,7 @@ VIEW = CorpusView(
     version=3,
     copied=_read_copies,
     places=_open_locator,
-    samples=_samples_in_split,
+    samples=_find_sample_ends,
     shortest=_find_minimum_length,
     write=_write_view,
     defects=_find_defects,

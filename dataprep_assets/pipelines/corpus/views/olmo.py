@@ -25,14 +25,14 @@ def _build_index(split: CombinedSplit, length: int, tokenizer: str) -> dict[str,
     return olmo.build_index([file], length, split.facts.dtype, tokenizer)
 
 
-def _declared_length(receipt: Receipt) -> int:
-    """Return the declared sequence length."""
+def _read_declared_length(receipt: Receipt) -> int:
+    """Return the sequence length that was declared when the view was built."""
     length: int = receipt.recipe["settings"]["olmo_sequence_length"]
     return length
 
 
 def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSplit]) -> Iterator[str]:
-    length, tokenizer = _declared_length(receipt), ViewFacts.from_receipt(receipt).tokenizer
+    length, tokenizer = _read_declared_length(receipt), ViewFacts.from_receipt(receipt).tokenizer
     for split in splits:
         path = directory / f"{split.split}_index.json"
         olmo.validate(path, directory, sequence_length=length)
@@ -41,8 +41,8 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[CombinedSp
 
 
 def _locate_instances(span: DocumentSpan, receipt: Receipt) -> Mapping[str, int | list[int]]:
-    """Return OLMo-core's instances in a span: windows of the declared length that do not overlap."""
-    length = _declared_length(receipt)
+    """Return the numbers of OLMo-core's instances (consecutive windows of the declared length) that overlap a span."""
+    length = _read_declared_length(receipt)
     return {"instances": list(range(span.start // length, (span.stop - 1) // length + 1))}
 
 

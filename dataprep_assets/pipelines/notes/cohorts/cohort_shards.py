@@ -28,28 +28,28 @@ from dataprep_assets.formats.tensorflow import array_record, example, tfrecord
 from dataprep_assets.formats.tensorflow.example import FeatureColumn
 from dataprep_assets.integrity.artifacts import ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, RowFacts, packed_paths
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, RowFacts, list_packed_paths
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
     COHORT_SHARDS,
     VERSION,
     CohortShardsFacts,
     ShardedCohort,
     SplitShards,
+    build_row_ledger,
     ensure_sharded_cohort,
-    row_ledger,
-    shard_names,
+    list_shard_names,
 )
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 
 _REBUILD = "Rebuild this partition of the shards"
-_POSITIONS = 1 << 17
-"""Positions to compare at a time, so that their columns stay in a core's cache."""
+_POSITIONS_PER_BATCH = 1 << 17
+"""Number of positions that are compared at a time, so that their columns stay in a core's cache."""
 
 
 @dataclass(kw_only=True)
 class _ShardCounts:
-    """The result of reading the shards of one split: records and payload bytes of each shard, and defects by check."""
+    """Result of reading the shards of one split: records and payload bytes per shard, and defects per check."""
 
     records: list[int] = field(default_factory=list)
     payload_bytes: list[int] = field(default_factory=list)
@@ -59,7 +59,7 @@ class _ShardCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class CohortShards:
-    """The shards of one cohort, opened for checks, with the directory and receipt of their packed rows."""
+    """Shards of one cohort, opened for checks, with the directory and receipt of the cohort's packed rows."""
 
     directory: Path
     receipt: Receipt
@@ -70,7 +70,7 @@ class CohortShards:
 
     @cached_property
     def facts(self) -> CohortShardsFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the receipt; raises IntegrityError if a fact is missing."""
         return CohortShardsFacts.from_receipt(self.receipt)
 
     @property
@@ -78,10 +78,10 @@ class CohortShards:
         """Split → the counts of its shards in the receipt."""
         return self.facts.splits
 
-    def names(self, split: str) -> list[str]:
-        """Return the files that a split must have, in order."""
+    def list_names(self, split: str) -> list[str]:
+        """Return the names of the files that a split must have, in order."""
         total = len(self.splits[split].shard_lengths)
-        return shard_names(self.notes, split, self.month, total, self.facts.format)
+        return list_shard_names(self.notes, split, self.month, total, self.facts.format)
 
     @cached_property
     def counts(self) -> Mapping[str, _ShardCounts]:
@@ -89,12 +89,13 @@ class CohortShards:
         return {split: self._count(split) for split in self.splits}
 
     def _count(self, split: str) -> _ShardCounts:
-        rows = open_packed_file(self.packed / packed_paths(self.notes, self.month)[split].rows, masked=False)
+        rows = open_packed_file(self.packed / list_packed_paths(self.notes, self.month)[split].rows, masked=False)
         counts, shape = _ShardCounts(), RowFacts.from_receipt(self.packed_receipt).shape
         columns = [FeatureColumn(name=name, length=self.notes.stored_length) for name in shape.columns]
-        step = max(1, _POSITIONS // shape.row_length)
-        for number, name in enumerate(self.names(split)):
-            # the expected first row does not depend on earlier shards, so a record lost there does not shift it
+        step = max(1, _POSITIONS_PER_BATCH // shape.row_length)
+        for number, name in enumerate(self.list_names(split)):
+            # derive the first row from the shard's number, so that a record missing in an earlier shard does not shift
+            # it
             first_row = number * self.facts.rows_per_shard
             records = size = 0
             try:
@@ -111,7 +112,7 @@ class CohortShards:
                 counts.broken.append(text if name in text else f"{name}: {text}")
             counts.records.append(records)
             counts.payload_bytes.append(size)
-        # otherwise rows after the last record would not be checked
+        # compare the totals, because rows after the last record are not compared above
         if sum(counts.records) != len(rows):
             counts.different.append(
                 f"{count_of(sum(counts.records), 'record')} in {split}, but {count_of(len(rows), 'row')} in "
@@ -121,8 +122,8 @@ class CohortShards:
 
     def _read_payloads(self, path: Path) -> Iterator[bytes]:
         if self.facts.format == "array_record":
-            return array_record.records(path)
-        return (record.payload for record in tfrecord.records(path))
+            return array_record.read_records(path)
+        return (record.payload for record in tfrecord.read_records(path))
 
 
 def _group_payloads(payloads: Iterator[bytes], rows: int) -> Iterator[list[bytes]]:
@@ -144,11 +145,11 @@ def _decode_columns(
         arrays = example.decode_rows(payloads, columns)
     except FormatError as error:
         raise FormatError(f"records from {start_token} on: {error}") from None
-    return {name: _widen(values, max_tokens) for name, values in arrays.items()}
+    return {name: _pad_columns(values, max_tokens) for name, values in arrays.items()}
 
 
-def _widen(values: NDArray[Any], width: int) -> NDArray[Any]:
-    # `RowBlock.columns` pads its arrays to the longest row, so both have the same shape
+def _pad_columns(values: NDArray[Any], width: int) -> NDArray[Any]:
+    # pad to the longest row, as `RowBlock.columns` does, so that both arrays have the same shape
     missing = max(0, width - values.shape[1])
     return np.pad(values, ((0, 0), (0, missing)), constant_values=example.ABSENT) if missing else values
 
@@ -178,7 +179,7 @@ def open_shards(cohort: ShardedCohort) -> CohortShards:
     )
 
 
-def records_intact(shards: CohortShards) -> Finding:
+def check_records(shards: CohortShards) -> Finding:
     """Check that the files are shards 1 to N of each split, and that all checksums, columns and lengths are valid.
 
     Each shard must have the records and bytes in the receipt, and the declared number of rows; only the last one may
@@ -187,9 +188,9 @@ def records_intact(shards: CohortShards) -> Finding:
     counts = shards.counts.values()
     records = sum(sum(count.records) for count in counts)
     defects = [
-        *_wrong_names(shards),
+        *_find_wrong_names(shards),
         *(defect for count in counts for defect in count.broken),
-        *_wrong_counts(shards),
+        *_find_wrong_counts(shards),
     ]
     return build_verdict(
         (f"{describe_artifact(shards.receipt)}: {defect}" for defect in defects),
@@ -200,14 +201,14 @@ def records_intact(shards: CohortShards) -> Finding:
     )
 
 
-def _wrong_names(shards: CohortShards) -> Iterator[str]:
-    expected_names = {name for split in shards.splits for name in shards.names(split)}
+def _find_wrong_names(shards: CohortShards) -> Iterator[str]:
+    expected_names = {name for split in shards.splits for name in shards.list_names(split)}
     listed_names = {record.path for record in shards.receipt.files}
     yield from (f"{name} is not in the receipt" for name in sorted(expected_names - listed_names))
     yield from (f"{name} is not a shard of this cohort" for name in sorted(listed_names - expected_names))
 
 
-def _wrong_counts(shards: CohortShards) -> Iterator[str]:
+def _find_wrong_counts(shards: CohortShards) -> Iterator[str]:
     limit = shards.notes.rows_per_shard
     for split, counts in shards.counts.items():
         split_facts, last_number = shards.splits[split], len(counts.records)
@@ -215,9 +216,9 @@ def _wrong_counts(shards: CohortShards) -> Iterator[str]:
             counts.records, split_facts.shard_lengths, counts.payload_bytes, split_facts.payload_bytes, strict=True
         )
         for number, (name, (rows, length, size, expected_size)) in enumerate(
-            zip(shards.names(split), entries, strict=True), 1
+            zip(shards.list_names(split), entries, strict=True), 1
         ):
-            # compare shard by shard, because errors of several shards could cancel out in a sum
+            # compare each shard separately, because errors of several shards could cancel out in a sum
             if (rows, size) != (length, expected_size):
                 yield (
                     f"{name}: has {count_of(rows, 'record')} of {count_of(size, 'byte')}, but the receipt lists "
@@ -230,7 +231,7 @@ def _wrong_counts(shards: CohortShards) -> Iterator[str]:
                 )
 
 
-def matches_packed_rows(shards: CohortShards) -> Finding:
+def check_packed_rows(shards: CohortShards) -> Finding:
     """Check that every stored value equals the packed rows, in order, and that these rows are the receipt's input."""
     counts = shards.counts.values()
     defects = [defect for count in counts for defect in count.different]
@@ -240,7 +241,7 @@ def matches_packed_rows(shards: CohortShards) -> Finding:
     if shards.receipt.inputs.get(PACKED_COHORTS) != shards.packed_receipt.content:
         defects.append(f"not built from the current rows of {PACKED_COHORTS}")
     rows = sum(sum(count.records) for count in counts)
-    if shards.receipt.ledger != row_ledger(rows, [shards.packed_receipt.ledger]):
+    if shards.receipt.ledger != build_row_ledger(rows, [shards.packed_receipt.ledger]):
         defects.append("the ledger does not match these rows")
     if not RowFacts.from_receipt(shards.receipt).is_compatible(RowFacts.from_receipt(shards.packed_receipt)):
         defects.append(f"the rows in the receipt and in the receipt of {PACKED_COHORTS} differ")
@@ -259,19 +260,19 @@ SHARD_CHECKS: tuple[Check[CohortShards], ...] = (
         "Every split has shards 1 to N, named after the cohort. Every record has correct checksums and the declared "
         "columns. Every shard has the record count in the receipt, and every shard except the last has the declared "
         "record count.",
-        records_intact,
+        check_records,
         version=2,
     ),
     Check(
         "matches_packed_rows",
         "The shards match the current rows of packed_cohorts, record by record.",
-        matches_packed_rows,
+        check_packed_rows,
     ),
 )
 _KINDS: dict[FileFormat, set[str]] = {"tfrecord": {"tensorflow", "file"}, "array_record": {"file"}}
 
 
-def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, spec: ArtifactSpec) -> ArtifactSpec:
+def build_cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, spec: ArtifactSpec) -> ArtifactSpec:
     """Return the spec of the shards in one format.
 
     Args:
@@ -291,11 +292,11 @@ def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, spec: Art
         recipes=partial(_build_recipes, notes, format),
         build=partial(_build_shards, notes, format),
         metadata=_build_metadata,
-        columns=dict.fromkeys(notes.columns, _column_type(notes)),
+        columns=dict.fromkeys(notes.columns, _choose_column_type(notes)),
         check_groups=(
             PartitionChecks(
                 checks=SHARD_CHECKS,
-                planned=lambda store, months: sharded_cohorts(notes, store, months, format),
+                planned=lambda store, months: plan_sharded_cohorts(notes, store, months, format),
                 open=open_shards,
                 workers=lambda *_: CheckWorkers(engine=notes.engine, declared=notes.workers),
                 guard=hide_quoted_data,
@@ -304,15 +305,15 @@ def cohort_shards_spec(notes: NotesDeclaration, format: FileFormat, *, spec: Art
     )
 
 
-def _column_type(notes: NotesDeclaration) -> str:
+def _choose_column_type(notes: NotesDeclaration) -> str:
     # an Example stores int64, and TFDS casts it to the int32 in features.json
     return "list<int64>" if notes.stored_length is None else f"list<int64>[{notes.stored_length}]"
 
 
-def sharded_cohorts(
+def plan_sharded_cohorts(
     notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str], format: FileFormat = "tfrecord"
 ) -> list[ShardedCohort]:
-    """Return the shards of the given months of ``notes`` in one format, ready to build or to check, in order.
+    """Return the shards of the given months of ``notes`` in one format, to be built or checked, in order.
 
     A month without a packed cohort in ``store`` fails separately, when its shards are built.
     """
@@ -333,7 +334,7 @@ def sharded_cohorts(
 
 
 def _build_shards(notes: NotesDeclaration, format: FileFormat, request: BuildRequest) -> Iterator[Outcome]:
-    cohorts = sharded_cohorts(notes, request.store, request.partitions, format)
+    cohorts = plan_sharded_cohorts(notes, request.store, request.partitions, format)
     return run_tasks(
         [TaskJob(cohort, ensure_sharded_cohort) for cohort in cohorts],
         workers=request.workers,
@@ -345,7 +346,7 @@ def _build_shards(notes: NotesDeclaration, format: FileFormat, request: BuildReq
 def _build_recipes(
     notes: NotesDeclaration, format: FileFormat, store: ArtifactStore, months: Sequence[str | None]
 ) -> Iterator[Recipe]:
-    for cohort in sharded_cohorts(notes, store, [month or "" for month in months], format):
+    for cohort in plan_sharded_cohorts(notes, store, [month or "" for month in months], format):
         yield cohort.recipe(store.require(cohort.packed))
 
 

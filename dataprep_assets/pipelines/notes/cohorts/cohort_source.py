@@ -1,4 +1,4 @@
-"""The cohort files of a declared source: the file of each month, and its path on this machine."""
+"""Cohort files of a declared source: the file of each month, and its path on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dataprep_assets.stream.source import open_source
 
 @dataclass(frozen=True)
 class CohortFile:
-    """The file of one month, as the source lists it; messages and `repr` never contain its name."""
+    """File of one month in the source's listing; messages and `repr` never contain its name."""
 
     notes: NotesDeclaration
     month: str
@@ -25,11 +25,11 @@ class CohortFile:
 
     @property
     def bytes(self) -> int:
-        """Size as stored."""
+        """Size of the file as stored, in bytes."""
         return self.listed.size_bytes
 
     def fetch(self) -> Path:
-        """Return the path of the file, downloaded if it is in a bucket. SourceErrors do not contain its name."""
+        """Download the file if it is remote and return its local path; SourceErrors do not contain its name."""
         access = open_source(self.notes.source)
         file = self.listed
         # Sources fetch entries of a manifest. Notes have no manifest, so the fields of the shard plan stay empty.
@@ -51,7 +51,7 @@ class CohortFile:
             access.fetch([entry])
             return access.path(entry)
 
-    def reader(self, path: Path) -> CohortReader:
+    def open_reader(self, path: Path) -> CohortReader:
         """Return a reader of the downloaded file; its messages contain the month."""
         return CohortReader(
             path,
@@ -63,13 +63,13 @@ class CohortFile:
 
 
 def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
-    """Return month → its file, for the declared months that have one, in order.
+    """Return month → file for the declared months with a file, in order.
 
     Raises SourceError if the source cannot be listed, if two files have the same month, or if a month of
     `months.allow_missing` has a file.
     """
-    # Hide the file's name, which a source's error may contain. Errors of `find_cohorts` contain only months, and are
-    # shown.
+    # hide file names, which errors of a source may contain; errors of `find_cohorts` contain only months, so they are
+    # shown
     with hide_source_names(notes.dataset, lambda relpath: parse_month(relpath, notes.cohorts.pattern)):
         source_files = open_source(notes.source).list().files
         files = [file for file in source_files if is_hidden(notes.cohorts.pattern) or not is_hidden(file.relpath)]
@@ -80,7 +80,7 @@ def list_cohorts(notes: NotesDeclaration) -> Mapping[str, CohortFile]:
     return {month: CohortFile(notes, month, file) for month, file in cohort_files.items()}
 
 
-def missing_file_error(months: list[str]) -> SourceError:
+def build_missing_file_error(months: list[str]) -> SourceError:
     """Return the error for declared months without a file."""
     names = ", ".join(months[:8]) + (", …" if len(months) > 8 else "")
     return SourceError(

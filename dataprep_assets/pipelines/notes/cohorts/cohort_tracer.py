@@ -1,13 +1,14 @@
 """Tracing of notes: from a row of packed rows, of a shard or of a directory to its source records, and back.
 
 A note has no id of its own. It is identified by its month, its record and its number in the record, as in messages. The
-month stands for the file, whose name is never shown. Only finished artifacts are read, so a combination of datasets is
-traced without their declarations. Patients are found only with the patient key, and no text of a sensitive dataset is
-decoded.
+month represents the file, whose name is never shown. Only finished artifacts are read, so a combination of datasets is
+traced without the declarations of these datasets. Patients are found only with the patient key, and no text of a
+sensitive dataset is decoded.
 
-Only receipts, packed rows, `origins.npy` and `provenance.json` are read, with range requests if they are in a bucket.
+Only receipts, packed rows, `origins.npy` and `provenance.json` are read, with range requests if they are in object
+storage.
 
-Entry points: `CohortTracer`, `notes_tracer`, `replay_tracer`.
+Entry points: `CohortTracer`, `build_notes_tracer`, `build_mixture_tracer`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,14 +29,14 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     PATIENTS,
     PackedCohortFacts,
+    build_split_path,
     read_patients,
-    split_path,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_layout import CHUNK, NOTE, ORIGIN_COLUMNS, PATIENT, RECORD
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import COHORT_SHARDS, CohortShardsFacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
-from dataprep_assets.pipelines.notes.reading import patient_digest
+from dataprep_assets.pipelines.notes.reading import digest_patient
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
@@ -46,7 +47,7 @@ from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 @dataclass(frozen=True, kw_only=True)
 class RowOfMonth:
-    """A packed row: `row` counts from 0 within a split of a month of a dataset."""
+    """Packed row: `row` is its number, from 0, in a split of a dataset's month."""
 
     dataset: str
     month: str
@@ -60,7 +61,7 @@ _File = tuple[str, str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class TracedShard:
-    """A shard file of a month, which contains the rows `first` to `stop` of the split, in order."""
+    """Shard file of a month, which contains the rows `first` to `stop` (exclusive) of the split, in order."""
 
     artifact: Artifact
     file: str
@@ -70,40 +71,40 @@ class TracedShard:
 
 
 class TracedMonth:
-    """A packed cohort, and the shards that were built from it."""
+    """Packed cohort, and the shards that were built from it."""
 
     def __init__(self, store: ArtifactStore, dataset: str, month: str) -> None:
         """Open the cohort; raise MissingArtifactError if it is missing."""
         self._store, self.dataset, self.month = store, dataset, month
         self.handle = ArtifactHandle.from_store(store, Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month))
         self.facts = PackedCohortFacts.from_receipt(self.handle.receipt)
-        # by split; cached, because a question may be about many notes of a month
+        # rows by split, cached because a query may match many notes of a month
         self._rows: dict[str, TracedRows] = {}
 
-    def file(self, split: str, name: str) -> str:
+    def get_path(self, split: str, name: str) -> str:
         """Return the path of a split's file in the artifact."""
-        return split_path(list(self.facts.splits), split, name)
+        return build_split_path(list(self.facts.splits), split, name)
 
-    def rows(self, split: str) -> TracedRows:
+    def open_rows(self, split: str) -> TracedRows:
         """Return the rows of a split."""
         if split not in self._rows:
-            rows, origins = self.file(split, f"{self.month}.parquet"), self.file(split, ORIGINS)
+            rows, origins = self.get_path(split, f"{self.month}.parquet"), self.get_path(split, ORIGINS)
             self._rows[split] = TracedRows(self.handle, rows, origins, ORIGIN_COLUMNS)
         return self._rows[split]
 
-    def patient(self, split: str, digest: bytes) -> int | None:
+    def find_patient(self, split: str, digest: bytes) -> int | None:
         """Return the index of a patient in a split's `patients.bin`; None if the patient has no rows."""
-        name = self.file(split, PATIENTS)
+        name = self.get_path(split, PATIENTS)
         digests = read_patients(self._store.local(self.handle.artifact, [name]) / name)
         indexes = [index for index, stored_digest in enumerate(digests) if stored_digest.tobytes() == digest]
         return indexes[0] if indexes else None
 
     @cached_property
     def stale_shards(self) -> tuple[Artifact, ...]:
-        """The cohort's shards that were built from other rows."""
+        """Shard artifacts of the cohort that were built from earlier rows."""
         return tuple(a for a, content, _ in self._shards if content != self.handle.receipt.content)
 
-    def shards(self, split: str) -> Iterator[TracedShard]:
+    def find_shards(self, split: str) -> Iterator[TracedShard]:
         """Yield the shard files of a split, in every existing format, that were built from these rows."""
         for _, content, files in self._shards:
             if content == self.handle.receipt.content:
@@ -120,7 +121,7 @@ class TracedMonth:
             facts, files = CohortShardsFacts.from_receipt(receipt), []
             for split, split_facts in facts.splits.items():
                 stops = list(accumulate(split_facts.shard_lengths, initial=0))
-                prefix = split_path(list(facts.splits), split, "")
+                prefix = build_split_path(list(facts.splits), split, "")
                 # numbers in names have the same width, so names sort by number
                 records = sorted((r for r in receipt.files if r.path.startswith(prefix)), key=lambda r: r.path)
                 for record, start, stop in zip(records, stops[:-1], stops[1:], strict=True):
@@ -133,8 +134,8 @@ class TracedMonth:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _LinkedShard:
-    """A shard of a directory under its name there, with the number of preceding rows in the split."""
+class _DirectoryShard:
+    """Shard in a directory, with its name there and the number of preceding rows in the split."""
 
     name: str
     origin: ShardOrigin
@@ -142,22 +143,22 @@ class _LinkedShard:
 
 
 class TracedDirectory:
-    """A directory of one or more datasets, which maps each of its shards to a month's file."""
+    """Directory of one or more datasets, which maps each of its shards to a month's file."""
 
     def __init__(self, store: ArtifactStore, artifact: Artifact) -> None:
         """Open the directory; raise MissingArtifactError if it is missing."""
         self.handle = ArtifactHandle.from_store(store, artifact)
         self.facts = DirectoryFacts.from_receipt(self.handle.receipt)
         provenance = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
-        self._splits: dict[str, list[_LinkedShard]] = {}
+        self._splits: dict[str, list[_DirectoryShard]] = {}
         for split, entries in provenance.items():
             starts = list(accumulate((origin.rows for _, origin in entries), initial=0))[:-1]
             self._splits[split] = [
-                _LinkedShard(name=name, origin=origin, before=rows)
+                _DirectoryShard(name=name, origin=origin, before=rows)
                 for (name, origin), rows in zip(entries, starts, strict=True)
             ]
         # maps a month's file to its shards in the directory; several if a combination repeats the file
-        self._by_file: dict[_File, list[tuple[str, _LinkedShard]]] = {}
+        self._by_file: dict[_File, list[tuple[str, _DirectoryShard]]] = {}
         for split, linked in self._splits.items():
             for linked_shard in linked:
                 file = (
@@ -169,8 +170,10 @@ class TracedDirectory:
                 self._by_file.setdefault(file, []).append((split, linked_shard))
 
     def locate_row(self, split: str, row: int) -> tuple[ShardOrigin, int]:
-        """Return the shard with a row of a split (from 0), and the row's number there; raise NotFoundError without
-        one."""
+        """Return the shard that contains a row of a split (from 0), and the row's number in the shard.
+
+        Raises NotFoundError if the split has no such row.
+        """
         linked = self._splits.get(split, [])
         count = linked[-1].before + linked[-1].origin.rows if linked else 0
         if not 0 <= row < count:
@@ -178,12 +181,12 @@ class TracedDirectory:
                 f"trace: row {row} is out of range: {self.handle.artifact}, {split}, has {count_of(count, 'row')} "
                 "(counted from 0)"
             )
-        # last shard that begins at or before the row
+        # find the last shard that begins at or before the row
         index = int(np.searchsorted([linked_shard.before for linked_shard in linked], row, side="right")) - 1
         return linked[index].origin, row - linked[index].before
 
     def find_shards(self, name: str) -> Iterator[tuple[str, ShardOrigin]]:
-        """Yield the shards with this file name, here or in their month, with or without suffix; each with its split."""
+        """Yield the split and origin of shards with this file name, in the directory or the month, suffix optional."""
         for split, linked in self._splits.items():
             for linked_shard in linked:
                 source = PurePosixPath(linked_shard.origin.source_shard)
@@ -203,7 +206,7 @@ NoteLocation = tuple[TracedMonth, str, int, int]
 
 
 class CohortTracer(Tracer):
-    """Tracer of the rows of one dataset of notes, or of a combination of several."""
+    """Tracer of the rows of a dataset of notes, or of a combination of datasets."""
 
     def __init__(
         self,
@@ -230,14 +233,14 @@ class CohortTracer(Tracer):
         self._declaration, self._store, self._splits, self._months = declaration, store, splits, months
         self._bundle, self._key = bundle, key
         self._directories: list[TracedDirectory] = []
-        # by dataset and month; each is opened only once for all questions
+        # by dataset and month, so that each month is opened only once for all queries
         self._opened: dict[tuple[str, str], TracedMonth] = {}
         notes = []
         for artifact in directories:
             try:
                 self._directories.append(TracedDirectory(store, artifact))
             except DataprepError as error:
-                # if one format is missing or damaged, the others can still be traced
+                # continue, because if one format is missing or damaged, the other formats can still be traced
                 notes.append(f"{artifact} cannot be traced: {error}")
         self.notes = tuple(notes)
 
@@ -245,22 +248,22 @@ class CohortTracer(Tracer):
         question.refuse_messages()
         is_shown = decode and not self._declaration.sensitive and self._bundle is not None
         with hide_quoted_data(self._declaration.dataset):
-            # Trace each note once, even if a row has several of its chunks. Months compare by identity, which works
-            # because each is opened once.
+            # trace each note once, even if a row has several of its chunks; months compare by identity, which works
+            # because each month is opened only once
             return [
                 self._trace_note(*note, is_shown=is_shown) for note in dict.fromkeys(self._find_locations(question))
             ]
 
     def _find_locations(self, query: TraceQuery) -> Iterator[NoteLocation]:
         if query.tfrecord_row is not None:
-            return self._find_row(self._shard_row(query, query.tfrecord_row))
+            return self._find_row(self._find_shard_row(query, query.tfrecord_row))
         if not self._months:
             raise ConfigError(
                 f"trace: {self._declaration.dataset} is built from shards of other datasets. Find its rows by "
                 "`tfrecord_row`, or trace records in the dataset that packed them"
             )
         if query.packed_row is not None:
-            return self._find_row(self._packed_row(query, query.packed_row))
+            return self._find_row(self._find_packed_row(query, query.packed_row))
         if query.file is not None and query.row is not None:
             return self._find_record(query, query.file, query.row)
         if query.id is not None:
@@ -289,16 +292,16 @@ class CohortTracer(Tracer):
             raise NotFoundError(f"trace: {problem}. Available: {self._months[0]} to {self._months[-1]}")
         return self._open_month(self._declaration.dataset, str(month))
 
-    def _shard_row(self, query: TraceQuery, row: int) -> RowOfMonth:
-        """Return the packed row behind a row of a split of a directory, or of one of its files."""
+    def _find_shard_row(self, query: TraceQuery, row: int) -> RowOfMonth:
+        """Return the packed row that a query identifies by its number in a directory's split or in one of its files."""
         if not self._directories:
             raise NotFoundError(f"trace: {'; '.join(self.notes)}")
         split, origin, row_in_shard = (
-            self._shard_of_split_row(query, row) if query.shard is None else self._locate_file_row(query, row)
+            self._locate_split_row(query, row) if query.shard is None else self._locate_file_row(query, row)
         )
         month = self._open_month(origin.dataset, origin.partition)
         # compare the digest as well, because a repacked month has other rows under the same name
-        for shard in month.shards(split):
+        for shard in month.find_shards(split):
             if (shard.file, shard.sha256) == (origin.source_shard, origin.sha256):
                 return RowOfMonth(dataset=month.dataset, month=month.month, split=split, row=shard.first + row_in_shard)
         raise NotFoundError(
@@ -306,7 +309,7 @@ class CohortTracer(Tracer):
             f"`dataprep run {origin.dataset} {self._declaration.dataset}` first"
         )
 
-    def _shard_of_split_row(self, query: TraceQuery, row: int) -> tuple[str, ShardOrigin, int]:
+    def _locate_split_row(self, query: TraceQuery, row: int) -> tuple[str, ShardOrigin, int]:
         # use any directory, because all formats have the same rows in the same order
         split, directory = self._require_split(query), self._directories[0]
         if directory.facts.directory is None:
@@ -329,7 +332,7 @@ class CohortTracer(Tracer):
                 return split, origin, row
         raise NotFoundError(f"trace: {self._directories[0].handle.artifact} has no file {name!r}")
 
-    def _packed_row(self, query: TraceQuery, row: int) -> RowOfMonth:
+    def _find_packed_row(self, query: TraceQuery, row: int) -> RowOfMonth:
         month, split = self._find_month(query.shard), self._require_split(query)
         if not 0 <= row < (count := month.facts.splits[split].rows):
             raise NotFoundError(
@@ -340,13 +343,13 @@ class CohortTracer(Tracer):
 
     def _find_row(self, month_row: RowOfMonth) -> Iterator[NoteLocation]:
         month = self._open_month(month_row.dataset, month_row.month)
-        rows = month.rows(month_row.split)
+        rows = month.open_rows(month_row.split)
         yield from _locate_notes(month, month_row.split, rows.origins[list(rows.segments(month_row.row))])
 
     def _find_record(self, query: TraceQuery, name: str, record: int) -> Iterator[NoteLocation]:
         month, is_absent = self._find_month(name), True
         for split in self._splits if query.split is None else [self._require_split(query)]:
-            origins = month.rows(split).origins
+            origins = month.open_rows(split).origins
             for note in _locate_notes(month, split, origins[origins[:, RECORD] == record]):
                 is_absent = False
                 yield note
@@ -357,19 +360,19 @@ class CohortTracer(Tracer):
 
     def _find_patient(self, query: TraceQuery, patient: str) -> Iterator[NoteLocation]:
         assert self._key is not None, "a dataset with months has a key"
-        digest, is_absent = patient_digest(self._key(), patient), True
+        digest, is_absent = digest_patient(self._key(), patient), True
         for name in self._months if query.shard is None else [query.shard]:
             month = self._find_month(name)
             for split in self._splits if query.split is None else [self._require_split(query)]:
-                if (index := month.patient(split, digest)) is not None:
+                if (index := month.find_patient(split, digest)) is not None:
                     is_absent = False
-                    origins = month.rows(split).origins
+                    origins = month.open_rows(split).origins
                     yield from _locate_notes(month, split, origins[origins[:, PATIENT] == index])
         if is_absent:
             raise NotFoundError(f"trace: {self._declaration.dataset} has no row of this patient")
 
     def _trace_note(self, month: TracedMonth, split: str, record: int, note: int, *, is_shown: bool) -> Trace:
-        rows = month.rows(split)
+        rows = month.open_rows(split)
         origins = rows.origins
         indexes = np.flatnonzero((origins[:, RECORD] == record) & (origins[:, NOTE] == note))
         indexes = indexes[np.argsort(origins[indexes, CHUNK])]
@@ -397,11 +400,11 @@ class CohortTracer(Tracer):
     def _locate(self, month: TracedMonth, split: str, segment: TracedSegment, note: int) -> Iterator[TokenRange]:
         row, start, stop = segment.row, segment.start, segment.stop
         position = {"segment": segment.number + 1, "note": note}
-        name = month.file(split, f"{month.month}.jsonl")
+        name = month.get_path(split, f"{month.month}.jsonl")
         yield TokenRange(
             artifact=str(month.handle.artifact), file=name, start=start, stop=stop, at={"row": row, **position}
         )
-        for shard in month.shards(split):
+        for shard in month.find_shards(split):
             if not shard.first <= row < shard.stop:
                 continue
             row_in_shard = row - shard.first
@@ -434,7 +437,7 @@ def _locate_notes(month: TracedMonth, split: str, origins: Origins) -> Iterator[
     yield from ((month, split, record, note) for record, note in origins[:, [RECORD, NOTE]].tolist())
 
 
-def notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortTracer:
+def build_notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortTracer:
     """Return the tracer of a dataset of notes.
 
     Args:
@@ -452,7 +455,7 @@ def notes_tracer(notes: NotesDeclaration, store: ArtifactStore) -> CohortTracer:
     )
 
 
-def replay_tracer(replay: MixtureDeclaration, store: ArtifactStore) -> CohortTracer:
+def build_mixture_tracer(replay: MixtureDeclaration, store: ArtifactStore) -> CohortTracer:
     """Return the tracer of a combination.
 
     Args:

@@ -1,10 +1,10 @@
-"""A packed cohort opened for its checks: its files and receipt, one pass over its rows, and one over its source.
+"""Packed cohort, opened for its checks: its files and receipt, and shared passes over its rows and its source.
 
 The checks share three passes: one over the columnar files, one over the JSON lines, and one over the source. All are
 read in blocks, so memory does not grow with the cohort.
 
-All JSON lines are counted, and a sample is parsed. A line is not parsed if it has exactly the bytes that the build
-writes for its columnar row, because it then has that row's values. Parsing takes ten times as long.
+All JSON lines are counted, and a sample is parsed. A line with exactly the bytes that the build writes for its columnar
+row is not parsed, because it has that row's values and parsing takes ten times as long.
 
 Entry points: `OpenedCohort`; `load_tokenizer`; `CohortRowScan`, `SourceScan`, `SampledNote` for results of reading.
 """
@@ -22,20 +22,20 @@ from numpy.typing import NDArray
 
 from dataprep_assets.engine.checks.check import SAMPLED, draw_documents, require_ledger
 from dataprep_assets.errors import FormatError, TokenizerError, count_of
-from dataprep_assets.formats.packed_rows import PackedFile, open_packed_file, row_defects
+from dataprep_assets.formats.packed_rows import PackedFile, find_row_defects, open_packed_file
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
-from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, missing_file_error
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, build_missing_file_error
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import PackedCohort
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     RETRACTED_NOTES,
     RETRACTED_PATIENTS,
     PackedCohortFacts,
     PackedSplit,
-    packed_paths,
+    list_packed_paths,
     read_patients,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
-from dataprep_assets.pipelines.notes.cohorts.spool import split_of
+from dataprep_assets.pipelines.notes.cohorts.spool import choose_split
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.reading import (
@@ -43,7 +43,7 @@ from dataprep_assets.pipelines.notes.reading import (
     DroppedNote,
     Note,
     RecordStart,
-    note_digest,
+    digest_note,
     read_notes,
 )
 from dataprep_assets.sources.cohorts import CohortReader
@@ -52,17 +52,17 @@ from dataprep_assets.stream.reencoding import Encode
 from dataprep_assets.tokenization.bundle import TokenizerBundle, load_cached
 
 SAMPLED_ROWS = 64
-"""Number of JSON lines to sample, spread evenly across the file; `files_intact` verifies the others by digest."""
+"""Number of sampled JSON lines, spread evenly across the file; `files_intact` verifies other lines by digest."""
 
 Columns = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampledLines:
-    """The number of lines in a file, the columns of sampled lines by line (from 0), and the numbers of verbatim lines.
+    """Number of lines in a file, columns of the sampled lines by line number (from 0), and verbatim lines.
 
-    A verbatim line has exactly the bytes that the build writes for its columnar row. A column is int32 if verbatim,
-    else int64; shape ``(1, values)``.
+    A verbatim line has exactly the bytes that the build writes for its columnar row. Columns of verbatim lines are
+    int32, other columns are int64; shape ``(1, values)``.
     """
 
     count: int
@@ -71,14 +71,14 @@ class SampledLines:
 
 
 def sample_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> SampledLines:
-    """Sample the lines of the file ``path``: the first, the last, and some between, within ``rows``.
+    """Sample lines of the file ``path``: the first, the last, and lines between them; ``rows`` is the columnar file.
 
     ``shape`` is the common shape of the rows.
 
     Raises FormatError, with the ``remedy`` at the end, if the last line is truncated or a line is not a row.
     """
     sampled_numbers = set(np.linspace(0, max(len(rows) - 1, 0), min(len(rows), SAMPLED_ROWS)).astype(int).tolist())
-    count, columns_of_line = 0, dict[int, Columns]()
+    count, columns_by_line = 0, dict[int, Columns]()
     verbatim = set[int]()
     with open(path, "rb") as file:
         for line in file:
@@ -89,22 +89,22 @@ def sample_lines(path: Path, rows: PackedFile, shape: RowShape, remedy: str) -> 
                 if columns is not None:
                     verbatim.add(count)
                 try:
-                    columns_of_line[count] = columns or _parse(line)
+                    columns_by_line[count] = columns or _parse(line)
                 except (ValueError, TypeError, AttributeError, OverflowError):
                     # the line is not JSON, not an object, or has lists of other types or integers beyond int64
                     raise FormatError(f"{path}: line {count + 1} is not a row of integers. {remedy}") from None
             count += 1
-    return SampledLines(count=count, columns=columns_of_line, verbatim=frozenset(verbatim))
+    return SampledLines(count=count, columns=columns_by_line, verbatim=frozenset(verbatim))
 
 
 def _check_verbatim(line: bytes, rows: PackedFile, shape: RowShape, position: int) -> Columns | None:
     try:
         block = rows.block(position, position + 1)
-        if next(shape.json_lines(block)) != line:
+        if next(shape.encode_json_lines(block)) != line:
             return None
     except FormatError:  # the columnar file's own checks report the error
         return None
-    stop = shape.stored_lengths(block)[0]
+    stop = shape.count_stored_values(block)[0]
     return {name: column[:, :stop] for name, column in shape.values(block).items()}
 
 
@@ -113,7 +113,7 @@ def _parse(line: bytes) -> dict[str, NDArray[Any]]:
 
 
 SAMPLED_RETRACTED = 8
-"""Number of retracted notes per cohort to search for."""
+"""Number of retracted notes per cohort for which the rows are searched."""
 REBUILD = "Rebuild this partition of packed_cohorts"
 Int64 = NDArray[np.int64]
 
@@ -128,7 +128,7 @@ def load_tokenizer(directory: Path, digest: str) -> TokenizerBundle:
 
 @dataclass(frozen=True, kw_only=True)
 class CohortRowScan:
-    """The content of one split's columnar file. ``used``: int64, shape ``(rows,)``, tokens of each row."""
+    """Content of one split's columnar file; ``used`` has the number of tokens of each row: int64, ``(rows,)``."""
 
     used: Int64
     segments: int
@@ -144,7 +144,7 @@ class CohortRowScan:
 
 @dataclass(frozen=True, kw_only=True)
 class SampledNote:
-    """A rendered note of the sample: its position in the cohort, the index of its split, header and text."""
+    """Rendered note of the sample: its position in the cohort, the index of its split, its header and its text."""
 
     record: int
     number: int
@@ -158,12 +158,12 @@ class SampledNote:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceScan:
-    """The current content of a cohort's source.
+    """Current content of a cohort's source.
 
-    `digest` is the file's digest in the form of the receipt. `notes` counts all notes, `retracted` only retracted ones.
-    `digests` are the patients with kept notes, `retracted_digests` the retracted patients, and `retracted_notes` the
-    individually retracted notes. The rows must contain the notes in `sampled`, and must not contain the notes in
-    `sampled_retracted`.
+    `digest` is the file's digest in the form of the receipt. `notes` counts all notes, and `retracted` counts only
+    retracted notes. `digests` are the patients with kept notes, `retracted_digests` the retracted patients, and
+    `retracted_notes` the individually retracted notes. The rows must contain the notes in `sampled`, and must not
+    contain the notes in `sampled_retracted`.
     """
 
     digest: str
@@ -185,10 +185,10 @@ class SourceScan:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedCohort:
-    """A packed cohort, opened for checks: its files, receipt and declaration.
+    """Packed cohort, opened for checks: its files, receipt and declaration.
 
     `retracted` are the digests of the patients and notes on the dataset's retraction list. `encode` is the fast engine
-    for encoding notes again. The reference engine always encodes a few of them and, without `encode`, all of them.
+    for encoding notes again. The reference engine always encodes a few notes, or all notes without `encode`.
     """
 
     directory: Path
@@ -211,7 +211,7 @@ class OpenedCohort:
 
         Raises FormatError for a row that is empty or too long, and for a damaged file.
         """
-        return {name: self._scan(self.rows(name)) for name in packed_paths(self.notes, self.month)}
+        return {name: self._scan(self.open_rows(name)) for name in list_packed_paths(self.notes, self.month)}
 
     def _scan(self, file: PackedFile) -> CohortRowScan:
         separator, bos, shape = self.facts.separator_id, self.facts.bos_id, self.shape
@@ -221,10 +221,10 @@ class OpenedCohort:
         lows, highs = [], []
         for block in file:
             used_rows.append(np.diff(block.rows))
-            if defects := row_defects(block, shape.row_length):
+            if defects := find_row_defects(block, shape.row_length):
                 raise FormatError(f"{file.path}: {defects[0]}. {REBUILD}")
-            # Count separators at the ends of segments and BOS at their beginnings; the difference reveals those within
-            # a note.
+            # count separators at the ends of segments and BOS at their beginnings, so that the difference from all of
+            # them reveals separators and BOS within notes
             starts, stops = block.bounds()
             is_separator = block.tokens == separator
             begins = starts[block.tokens[starts] == bos] if bos is not None else starts[:0]
@@ -255,15 +255,15 @@ class OpenedCohort:
     @cached_property
     def lines(self) -> Mapping[str, SampledLines]:
         """Split → its JSON lines, counted and sampled; raises FormatError for a damaged file or columnar file."""
-        paths = packed_paths(self.notes, self.month)
+        paths = list_packed_paths(self.notes, self.month)
         return {
-            name: sample_lines(self.directory / path.jsonl, self.rows(name), self.shape, REBUILD)
+            name: sample_lines(self.directory / path.jsonl, self.open_rows(name), self.shape, REBUILD)
             for name, path in paths.items()
         }
 
     @cached_property
     def facts(self) -> PackedCohortFacts:
-        """The receipt's facts; raises IntegrityError if one is missing."""
+        """Facts in the receipt; raises IntegrityError if a fact is missing."""
         return PackedCohortFacts.from_receipt(self.receipt)
 
     @property
@@ -271,9 +271,9 @@ class OpenedCohort:
         """The common shape of all rows."""
         return self.facts.shape
 
-    def rows(self, split: str) -> PackedFile:
+    def open_rows(self, split: str) -> PackedFile:
         """Open the columnar file of a split; raise FormatError if it is damaged."""
-        return open_packed_file(self.directory / packed_paths(self.notes, self.month)[split].rows, masked=False)
+        return open_packed_file(self.directory / list_packed_paths(self.notes, self.month)[split].rows, masked=False)
 
     @property
     def splits(self) -> Mapping[str, PackedSplit]:
@@ -295,34 +295,34 @@ class OpenedCohort:
         return frozenset(digest.tobytes() for digest in read_patients(path, width)) if path.exists() else frozenset()
 
     def _is_retracted(self, note: Note) -> bool:
-        return note.patient in self.retracted or note_digest(self.key, note) in self.retracted
+        return note.patient in self.retracted or digest_note(self.key, note) in self.retracted
 
     @cached_property
     def source(self) -> SourceScan:
         """The current source, read to its end; raises the errors of the build."""
         if self.file is None:
-            raise missing_file_error([self.month])
+            raise build_missing_file_error([self.month])
         with hide_quoted_data(self.month):
             return self._scan_source(self.file)
 
-    def kept_notes(self) -> Iterator[SampledNote]:
-        """Yield the notes of the current source that are not retracted; reads the source at each call."""
+    def read_kept_notes(self) -> Iterator[SampledNote]:
+        """Yield the notes of the current source that are not retracted; each call reads the source."""
         if self.file is None:
-            raise missing_file_error([self.month])
+            raise build_missing_file_error([self.month])
         with hide_quoted_data(self.month):
-            for item in self._read_notes(self.file.reader(self.file.fetch())):
+            for item in self._read_notes(self.file.open_reader(self.file.fetch())):
                 if isinstance(item, Note) and not self._is_retracted(item):
                     yield self._sample_note(item)
 
     def _read_notes(self, reader: CohortReader) -> Iterator[RecordStart | Note | DroppedNote]:
-        fields, template = self.notes.cohorts.fields, self.notes.header_template()
+        fields, template = self.notes.cohorts.fields, self.notes.compile_header()
         return read_notes(reader, fields, template, key=self.key, month=self.month)
 
     def _sample_note(self, note: Note) -> SampledNote:
         return SampledNote(
             record=note.record,
             number=note.number,
-            split=split_of(note.patient, self.notes.splits.values()),
+            split=choose_split(note.patient, self.notes.splits.values()),
             header=note.header,
             text=note.text,
         )
@@ -331,15 +331,15 @@ class OpenedCohort:
         """Read the whole source: count its notes, drops and patients, and sample notes."""
         ledger = require_ledger(self.receipt)
         rng = np.random.default_rng(int(digest_value(self.receipt.key)[:16], 16))
-        # the source also has notes without room, which are dropped only in the layout
+        # include notes that find no room in a row, because only the layout drops them
         kept_count = ledger.documents + ledger.dropped.get("header_too_long", 0)
         sampled_numbers = set(draw_documents(self.receipt.key, kept_count, SAMPLED).tolist())
-        unwanted = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
-        reader = file.reader(file.fetch())
+        retracted_numbers = _choose_numbers(rng, ledger.dropped.get(RETRACTED, 0), SAMPLED_RETRACTED)
+        reader = file.open_reader(file.fetch())
         counts: Counter[str] = Counter()
         drops: Counter[str] = Counter()
         patients: set[bytes] = set()
-        # by whether the notes are retracted
+        # keyed by whether the notes are retracted
         digests: dict[bool, set[bytes]] = {False: set(), True: set()}
         single_notes: set[bytes] = set()
         samples: dict[bool, list[SampledNote]] = {False: [], True: []}
@@ -347,13 +347,13 @@ class OpenedCohort:
             if isinstance(item, Note):
                 is_retracted = self._is_retracted(item)
                 kind = "retracted" if is_retracted else "kept"
-                if counts[kind] in (unwanted if is_retracted else sampled_numbers):
+                if counts[kind] in (retracted_numbers if is_retracted else sampled_numbers):
                     samples[is_retracted].append(self._sample_note(item))
                 counts[kind] += 1
                 counts["headers"] += bool(item.header)
                 # a note of a retracted patient counts as the patient's, even if it is also listed individually
                 if is_retracted and item.patient not in self.retracted:
-                    single_notes.add(note_digest(self.key, item))
+                    single_notes.add(digest_note(self.key, item))
                 else:
                     digests[is_retracted].add(item.patient)
             elif isinstance(item, RecordStart):

@@ -1,6 +1,6 @@
 """Packing of one month's notes into the files of a cohort, and the values that determine their bytes.
 
-Tokens are conserved: the notes' tokens, minus truncated ones, plus repeated headers and overlaps, equal the rows'
+Tokens are conserved: the notes' tokens, minus truncated tokens, plus repeated headers and overlaps, equal the rows'
 tokens. A cohort that does not balance is not committed.
 
 Entry points: `PackedCohort`, `ensure_packed_cohort`.
@@ -23,7 +23,7 @@ from dataprep_assets.formats.row_origins import write_origins
 from dataprep_assets.formats.tensorflow.example import ABSENT
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger, Receipt
-from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, missing_file_error
+from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, build_missing_file_error
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     QUARANTINE,
     RETRACTED_NOTES,
@@ -31,9 +31,9 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PackedCohortFacts,
     PackedSplit,
     SplitTokens,
-    packed_paths,
+    list_packed_paths,
 )
-from dataprep_assets.pipelines.notes.cohorts.row_layout import NoteLayout, lay_out
+from dataprep_assets.pipelines.notes.cohorts.row_layout import NoteLayout, lay_out_rows
 from dataprep_assets.pipelines.notes.cohorts.spool import DropCounter, Spool, fill_spool
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
@@ -47,11 +47,11 @@ _SPOOL = "spool.tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCohort:
-    """One cohort, to pack or to check.
+    """Cohort of one month, to be packed or checked.
 
-    `file` is None if the source has none, which fails only this cohort. `retracted` are the digests (hex) of the
-    entries on the plan's retraction list that apply here (`retractions.find_matching_retractions`), as far as known
-    before packing.
+    `file` is None if the source has no file for the month, which fails only this cohort. `retracted` are the digests
+    (hex) of the entries on the plan's retraction list that apply here (`retractions.find_matching_retractions`), as far
+    as known before packing.
     """
 
     artifact: Artifact
@@ -67,9 +67,9 @@ class PackedCohort:
         return 0 if self.file is None else self.file.bytes
 
     def recipe(self, sha256: str) -> Recipe:
-        """Return the values that determine the cohort's bytes, for a file with this SHA-256."""
+        """Return the recipe: the values that determine the cohort's bytes, for a file with this SHA-256."""
         # Build the recipe even without a file, because `status` compares it to report that the source changed.
-        digest = self.cohort_digest(sha256) if sha256 else ""
+        digest = self.digest_cohort(sha256) if sha256 else ""
         # Add the list only if entries apply, because it must not change the keys of other months.
         retracted_entry = {"retracted": summarize_entries(self.retracted)} if self.retracted else {}
         return Recipe.from_ingredients(
@@ -79,13 +79,13 @@ class PackedCohort:
             sources={"cohort": digest, **self.plan.sources},
         )
 
-    def cohort_digest(self, sha256: str) -> str:
+    def digest_cohort(self, sha256: str) -> str:
         """Return the digest, for keys and receipts, of a file with this SHA-256: keyed if the notes are sensitive."""
         return self.plan.notes.source_digests(self.plan.key).digest_of(sha256)
 
     @property
-    def recipe_now(self) -> Recipe:
-        """The recipe for the current source; its file, if there is one, is downloaded and read completely."""
+    def current_recipe(self) -> Recipe:
+        """Recipe for the current source; the file, if the source has it, is downloaded and read completely."""
         if self.file is None:
             return self.recipe("")
         path = self.file.fetch()
@@ -96,12 +96,11 @@ class PackedCohort:
 def ensure_packed_cohort(cohort: PackedCohort) -> tuple[Receipt, bool]:
     """Build one cohort in this process unless it is up to date; return its receipt and whether it was reused."""
     if cohort.file is None:
-        raise missing_file_error([cohort.month])
+        raise build_missing_file_error([cohort.month])
     file = cohort.file
     with hide_quoted_data(cohort.month):
         path = file.fetch()
-        # The key needs the digest before any note is read. `write` compares it with the digest of the bytes that it
-        # read.
+        # the key needs the digest before any note is read; `write` compares it with the digest of the bytes it read
         sha256 = sha256_file(path)
 
         def write(staged: Path) -> WrittenFiles:
@@ -121,14 +120,14 @@ class _Writer:
         self._low, self._high = 1 << 32, -1
 
     def write(self, file: CohortFile, path: Path, sha256: str) -> WrittenFiles:
-        reader = file.reader(path)
+        reader = file.open_reader(path)
         spooled = self._staged / _SPOOL
         spool = fill_spool(self._plan, reader, spooled, self._drops, month=self._month, report=report_work)
         if reader.sha256 != sha256:
             raise CorruptSourceError(f"{self._month}: the file changed while it was being read. Run the dataset again")
         # Lay out all splits before writing a row, because only then are all dropped notes known.
         layouts = [
-            lay_out(self._notes, spool, index, self._drops, self._plan.retracted)
+            lay_out_rows(self._notes, spool, index, self._drops, self._plan.retracted)
             for index in range(len(self._notes.splits))
         ]
         drop_counts = self._drops.dropped
@@ -151,10 +150,13 @@ class _Writer:
             if digests:
                 (self._staged / name).write_bytes(b"".join(sorted(digests)))
         ledger = self._build_ledger(spool, layouts, splits, rows_in, reader.bytes_read)
-        ledger.balance(self._month)
+        ledger.require_balance(self._month)
         self._require_notes(spool, ledger)
         return WrittenFiles(
-            inputs={"cohort": self._cohort.cohort_digest(sha256), "tokenizer": self._plan.stream.tokenizer_digest},
+            inputs={
+                "cohort": self._cohort.digest_cohort(sha256),
+                "tokenizer": self._plan.stream.tokenizer_digest,
+            },
             facts=self._build_facts(spool, splits, len(patients.left_out)),
             ledger=ledger,
             # the key has exactly the entries of the list that apply here, which only packing determines
@@ -167,7 +169,7 @@ class _Writer:
         """Return the patients in the rows, and the patients and notes that were left out."""
         retracted_positions = np.concatenate([layout.retracted for layout in layouts])
         patients = self._plan.retracted.intersection(_list_patients(spool, [retracted_positions]))
-        # notes of retracted patients count for the patients, even if the list also has single notes of theirs
+        # notes of a retracted patient count for the patient, even if the list also has them individually
         left_out_notes = (
             index for index in retracted_positions.tolist() if spool.digests[spool.patients[index]] not in patients
         )
@@ -178,14 +180,14 @@ class _Writer:
         )
 
     def _write_split(self, spool: Spool, layout: NoteLayout, name: str) -> PackedSplit:
-        shape, paths = self._plan.shape, packed_paths(self._notes, self._month)[name]
+        shape, paths = self._plan.shape, list_packed_paths(self._notes, self._month)[name]
         for path in (paths.jsonl, paths.rows):
             (self._staged / path).parent.mkdir(exist_ok=True)
         with open(self._staged / paths.jsonl, "xb") as jsonl:
-            write_rows(self._staged / paths.rows, self._check_rows(spool, layout, jsonl), masked=False)
+            write_rows(self._staged / paths.rows, self._iterate_rows(spool, layout, jsonl), masked=False)
         patients = _list_patients(spool, [layout.documents])
         (self._staged / paths.patients).write_bytes(b"".join(patients))
-        write_origins(self._staged / paths.origins, layout.origins(spool))
+        write_origins(self._staged / paths.origins, layout.build_origins(spool))
         rows, tokens = layout.offsets.size - 1, int(layout.lengths.sum())
         positions = rows * shape.row_length if self._notes.layout == "prepacked" else tokens
         return PackedSplit(
@@ -199,16 +201,16 @@ class _Writer:
             truncated_documents=layout.truncated_documents,
         )
 
-    def _check_rows(self, spool: Spool, layout: NoteLayout, jsonl: BinaryIO) -> Iterator[PackedRowBlock]:
+    def _iterate_rows(self, spool: Spool, layout: NoteLayout, jsonl: BinaryIO) -> Iterator[PackedRowBlock]:
         """Yield the rows, one row group at a time, and write them as JSON lines as well."""
-        for block in layout.blocks(self._plan.shape.group_rows, spool.tokens):
+        for block in layout.blocks(self._plan.shape.group_rows, spool.read_tokens):
             self._require_valid(block)
-            jsonl.writelines(self._plan.shape.json_lines(block))
+            jsonl.writelines(self._plan.shape.encode_json_lines(block))
             yield block
 
     def _require_valid(self, block: PackedRowBlock) -> None:
         """Raise FormatError if a token is the reserved pad id; otherwise extend the range of ids."""
-        # `pad_id_of` tests the vocabulary; this condition tests the ids that the tokenizer produced for the notes
+        # `find_pad_id` tests the vocabulary; this condition tests the ids that the tokenizer produced for the notes
         if not self._notes.pad_may_occur and bool((block.tokens == self._plan.shape.pad_id).any()):
             raise FormatError(
                 f"{self._month}: a note contains the pad id {self._plan.shape.pad_id}. Choose a different token for "
@@ -268,8 +270,8 @@ class _Writer:
         )
 
     def _require_notes(self, spool: Spool, ledger: Ledger) -> None:
-        # A wrong path in cohorts.fields finds no notes, and must not pass for an empty month. Only a month whose notes
-        # were all retracted may have none.
+        # reject a month without notes, because a wrong path in cohorts.fields finds no notes; only a month whose notes
+        # were all retracted, or a declared month, may be empty
         if ledger.documents or ledger.dropped.get(RETRACTED) or self._month in self._notes.months.allow_empty:
             return
         if not spool.patients_seen and not ledger.dropped:

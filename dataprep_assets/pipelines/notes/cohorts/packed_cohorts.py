@@ -1,6 +1,6 @@
 """Packed cohorts (`<dataset>/packed_cohorts`, one partition per cohort, `YYYY-MM`): each month's notes as packed rows.
 
-A failed cohort does not stop the others. `packed_files` describes the files, and `packed_cohort` builds them.
+A failed cohort does not stop the other cohorts. `packed_files` describes the files, and `packed_cohort` builds them.
 
 A patient in several months is an error before the first month is packed. The directory of all months would also reject
 it (`tfds_directory`), but only after hours of packing. Patients of unpacked months are read from the source without
@@ -35,21 +35,21 @@ from dataprep_assets.errors import ConfigError, DataprepError, IntegrityError, c
 from dataprep_assets.execution.jobs import Outcome, TaskJob, run_tasks
 from dataprep_assets.execution.pool import ON_PROCESSES, TaskEngine
 from dataprep_assets.execution.progress import Progress
-from dataprep_assets.integrity.artifacts import ArtifactStore, missing_subjects
+from dataprep_assets.integrity.artifacts import ArtifactStore, find_missing_subjects
 from dataprep_assets.integrity.receipt import RETRACTED, Receipt
 from dataprep_assets.pipelines.notes.cohorts.cohort_source import CohortFile, list_cohorts
 from dataprep_assets.pipelines.notes.cohorts.packed_cohort import VERSION, PackedCohort, ensure_packed_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_cohorts_checks import COHORT_CHECKS, open_cohort
 from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, PackedCohortFacts
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
-from dataprep_assets.pipelines.notes.notes_plan import notes_plan
+from dataprep_assets.pipelines.notes.notes_plan import build_notes_plan
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data, hide_source_names
 from dataprep_assets.pipelines.notes.reading import (
     DIGEST_BYTES,
     EMPTY,
     MISSING_METADATA,
     Note,
-    note_digest,
+    digest_note,
     read_notes,
 )
 from dataprep_assets.pipelines.notes.retractions import find_current_retractions, read_cohort_patients
@@ -57,11 +57,11 @@ from dataprep_assets.sources.access import LocalTree
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stream.engine_certificate import load_certificate
 from dataprep_assets.stream.source import list_upstream_assets, open_source
-from dataprep_assets.stream.stream_losses import configure_checks, tokenizer_losses
+from dataprep_assets.stream.stream_losses import configure_checks, find_tokenizer_losses
 from dataprep_assets.stream.token_stream import load_encoder
 
 
-def notes_watch(notes: NotesDeclaration) -> SourceWatch:
+def build_notes_watch(notes: NotesDeclaration) -> SourceWatch:
     """Return the watch that detects changes in the cohort files. Descriptions and errors do not contain file names."""
     return SourceWatch(identity=partial(_compute_identity, notes), changes=partial(_describe_changes, notes))
 
@@ -75,7 +75,7 @@ def _compute_identity(notes: NotesDeclaration, _: ArtifactStore) -> SourceIdenti
 
 
 def _stamp_file(notes: NotesDeclaration, month: str, file: CohortFile) -> int | str:
-    """Return a value that reveals an edit of the same size: modification time, or the bucket's version of the file."""
+    """Return a value that reveals an edit of the same size: a modification time or, for a remote file, a version."""
     access = open_source(notes.source)
     if not isinstance(access, LocalTree | UpstreamPartitions) or access.mirrored:
         return file.listed.etag or ""
@@ -84,7 +84,7 @@ def _stamp_file(notes: NotesDeclaration, month: str, file: CohortFile) -> int | 
 
 
 def _describe_changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
-    """Return the changes since the current cohorts, whose receipts have the sizes of their files."""
+    """Describe the changes since the current cohorts were packed, by the sizes of their files in the receipts."""
     files, months = list_cohorts(notes), notes.months.expected_keys
     receipts = store.receipts([notes.artifact(PACKED_COHORTS, month) for month in months])
     packed_receipts = {month: receipt for month, receipt in zip(months, receipts, strict=True) if receipt is not None}
@@ -93,7 +93,8 @@ def _describe_changes(notes: NotesDeclaration, store: ArtifactStore) -> str:
             (len(files.keys() - packed_receipts.keys()), "cohort", "new"),
             (
                 sum(
-                    # the identity contains stamps, which reveal edits that keep the size
+                    # compare only sizes, because the identity already contains stamps, which reveal edits of the same
+                    # size
                     (ledger := packed_receipts[month].ledger) is not None and ledger.source_bytes != file.bytes
                     for month, file in files.items()
                     if month in packed_receipts
@@ -116,21 +117,23 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
     """
     if notes.duplicate_patients != "fail":
         return
-    patients_by_month = _packed_patients(notes, store)
-    # packing reports a month without a file
-    in_run = {cohort.month: cohort for cohort in cohorts if cohort.file is not None}
-    unread_months = [month for month in in_run if month not in patients_by_month]
+    patients_by_month = _read_packed_patients(notes, store)
+    # skip months without a file, which packing reports
+    in_this_run = {cohort.month: cohort for cohort in cohorts if cohort.file is not None}
+    unread_months = [month for month in in_this_run if month not in patients_by_month]
     if not unread_months:
         return
-    of_month = patients_by_month | {month: _read_patients(in_run[month]) for month in unread_months}
-    if not (months := _months_sharing_patients(of_month)):
+    digests = patients_by_month | {month: _read_patients(in_this_run[month]) for month in unread_months}
+    if not (months := _find_months_sharing_patients(digests)):
         return
     # read months to be repacked in this run from the source before anything is rejected
-    of_month |= {
-        month: _read_patients(in_run[month]) for month in months if month in patients_by_month and month in in_run
+    digests |= {
+        month: _read_patients(in_this_run[month])
+        for month in months
+        if month in patients_by_month and month in in_this_run
     }
-    if months := _months_sharing_patients(of_month):
-        all_digests = np.concatenate([of_month[month] for month in months])
+    if months := _find_months_sharing_patients(digests):
+        all_digests = np.concatenate([digests[month] for month in months])
         repeated_count = int(np.count_nonzero(np.unique(all_digests, return_counts=True)[1] > 1))
         raise IntegrityError(
             f"{notes.dataset}: {count_of(repeated_count, 'patient is', 'patients are')} in several cohorts, including "
@@ -138,7 +141,7 @@ def require_patients_once(notes: NotesDeclaration, store: ArtifactStore, cohorts
         )
 
 
-def _packed_patients(notes: NotesDeclaration, store: ArtifactStore) -> dict[str, Digests]:
+def _read_packed_patients(notes: NotesDeclaration, store: ArtifactStore) -> dict[str, Digests]:
     """Return month → the patients in its rows, for the packed months."""
     patients_by_month = {}
     artifacts = [notes.artifact(PACKED_COHORTS, month) for month in notes.months.expected_keys]
@@ -159,9 +162,13 @@ def _read_patients(cohort: PackedCohort) -> Digests:
 def _read_digests(cohort: PackedCohort) -> Iterator[bytes]:
     assert cohort.file is not None
     notes, key, retracted_notes = cohort.plan.notes, cohort.plan.key, cohort.plan.retracted
-    reader, fields, template = cohort.file.reader(cohort.file.fetch()), notes.cohorts.fields, notes.header_template()
+    reader, fields, template = (
+        cohort.file.open_reader(cohort.file.fetch()),
+        notes.cohorts.fields,
+        notes.compile_header(),
+    )
     for item in read_notes(reader, fields, template, key=key, month=cohort.month):
-        if isinstance(item, Note) and not (retracted_notes and note_digest(key, item) in retracted_notes):
+        if isinstance(item, Note) and not (retracted_notes and digest_note(key, item) in retracted_notes):
             yield item.patient
 
 
@@ -169,16 +176,18 @@ def _sort_digests(digests: frozenset[bytes] | set[bytes]) -> Digests:
     return np.frombuffer(b"".join(sorted(digests)), np.dtype((np.void, DIGEST_BYTES)))
 
 
-def _months_sharing_patients(of_month: Mapping[str, Digests]) -> list[str]:
+def _find_months_sharing_patients(digests: Mapping[str, Digests]) -> list[str]:
     """Return the months, in order, that share a patient with another month."""
     # add an empty array, because concatenate needs at least one
-    all_digests = np.concatenate([*of_month.values(), np.zeros(0, np.dtype((np.void, DIGEST_BYTES)))])
+    all_digests = np.concatenate([*digests.values(), np.zeros(0, np.dtype((np.void, DIGEST_BYTES)))])
     distinct, counts = np.unique(all_digests, return_counts=True)
     repeated = distinct[counts > 1]
-    return sorted(month for month, digests in of_month.items() if repeated.size and np.isin(digests, repeated).any())
+    return sorted(month for month, digests in digests.items() if repeated.size and np.isin(digests, repeated).any())
 
 
-def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certificate: ArtifactSpec) -> ArtifactSpec:
+def build_packed_cohorts_spec(
+    notes: NotesDeclaration, *, months: Partitions, certificate: ArtifactSpec
+) -> ArtifactSpec:
     """Return the spec of a dataset's packed cohorts.
 
     Args:
@@ -194,7 +203,7 @@ def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certific
         kinds={"json", "parquet"},
         inputs=(*list_upstream_assets(notes.source), certificate),
         partitions=months,
-        watch=notes_watch(notes),
+        watch=build_notes_watch(notes),
         pool="cpu",
         recipes=partial(_build_recipes, notes),
         build=partial(_build_cohorts, notes),
@@ -215,12 +224,12 @@ def packed_cohorts_spec(notes: NotesDeclaration, *, months: Partitions, certific
 
 
 def packed_cohorts(notes: NotesDeclaration, store: ArtifactStore, months: Iterable[str]) -> list[PackedCohort]:
-    """Return the cohorts of the given months, to pack or to check, in order.
+    """Return the cohorts of the given months, to be packed or checked, in order.
 
     Raises ConfigError for a month that ``notes`` does not declare, MissingArtifactError if the engine certificate is
     not in ``store``, and the errors of `list_cohorts`.
     """
-    plan = notes_plan(notes, load_certificate(notes, store))
+    plan = build_notes_plan(notes, load_certificate(notes, store))
     files = list_cohorts(notes)
     expected_months = set(notes.months.expected_keys)
     chosen_months = list(months)
@@ -260,9 +269,8 @@ def build_packed_cohorts(
     Raises:
         WorkerDiedError: The workers of a cohort kept dying; finished cohorts are committed.
     """
-    # Load the tokenizer before workers are forked, but only if a cohort has no receipt, because otherwise there is no
-    # work that needs it.
-    missing_cohorts = missing_subjects(cohorts)
+    # load the tokenizer before workers are forked, but only if a cohort has no receipt, because only then is it needed
+    missing_cohorts = find_missing_subjects(cohorts)
     return run_tasks(
         [TaskJob(cohort, ensure_packed_cohort) for cohort in cohorts],
         workers=workers,
@@ -284,7 +292,7 @@ def _build_recipes(notes: NotesDeclaration, store: ArtifactStore, months: Sequen
     With a retraction list, the key of a missing cohort is known only after packing, which shows the entries that apply.
     """
     for cohort in packed_cohorts(notes, store, [month or "" for month in months]):
-        recipe = cohort.recipe_now
+        recipe = cohort.current_recipe
         is_known = not cohort.plan.retracted or store.receipt(cohort.artifact) is not None
         yield recipe if is_known else replace(recipe, key="")
 
@@ -297,7 +305,7 @@ def _find_losses(notes: NotesDeclaration, receipts: Sequence[Receipt]) -> Iterat
     """Yield dropped and truncated notes, by reason and month, and the months that need no file."""
     actions = {RETRACTED: "", EMPTY: "", **({MISSING_METADATA: FILTER} if notes.template.missing == "drop" else {})}
     yield from find_dropped_rows(receipts, lambda reason: actions.get(reason, BAD_RECORD), unit="note")
-    yield from tokenizer_losses(receipts)
+    yield from find_tokenizer_losses(receipts)
     documents = sum(receipt.ledger.documents for receipt in receipts if receipt.ledger)
     cut_notes = Counter[str]()
     for receipt in receipts:
@@ -329,7 +337,7 @@ def _build_metadata(_: ArtifactStore, receipt: Receipt) -> Mapping[str, ShownVal
     metadata: dict[str, ShownValue] = {
         "patients": facts.patients,
         "patients_without_notes": facts.patients_without_notes,
-        # text, because Dagster plots numbers over time, and this one cannot change
+        # text, because Dagster plots numbers over time, and this number cannot change
         "row_length": str(facts.row_length),
         "layout": facts.layout,
         "rows": rows,

@@ -6,7 +6,7 @@ notes, rows and positions, but no token, text, identifier or name of a source fi
 To compare rows with the current source, checks read it, render it and encode it with the reference engine.
 
 `no_retracted_document` compares the digests of the patients in the rows with the retraction list. It also counts the
-retracted notes in the current source, and searches the rows for the tokens of a sample of these. Other checks show that
+retracted notes in the current source, and searches the rows for the tokens of a sample of them. Other checks show that
 downstream artifacts have exactly these rows: `matches_packed_rows` for shards, `matches_cohort_shards` for directories.
 
 Entry points: `COHORT_CHECKS`, `open_cohort`. The checks of rows are in `packed_rows_checks`.
@@ -49,43 +49,43 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     QUARANTINE,
     RETRACTED_NOTES,
     RETRACTED_PATIENTS,
-    packed_paths,
+    list_packed_paths,
     read_patients,
 )
 from dataprep_assets.pipelines.notes.cohorts.packed_rows_checks import (
-    ids_in_vocabulary,
-    jsonl_matches_rows,
-    labels_within_notes,
-    packing_efficient,
-    rows_valid,
-    separators_match_notes,
-    tokens_conserved,
+    check_ids,
+    check_json_lines,
+    check_labels,
+    check_packing,
+    check_rows,
+    check_separators,
+    check_tokens,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_layout import CHUNK, NOTE, ORIGIN_COLUMNS, PATIENT, RECORD
-from dataprep_assets.pipelines.notes.cohorts.spool import split_of
+from dataprep_assets.pipelines.notes.cohorts.spool import choose_split
 from dataprep_assets.pipelines.notes.note_search import NoteChunk, NoteSearch
 from dataprep_assets.pipelines.notes.reading import DEFECTS
 from dataprep_assets.stream import reencoding
 from dataprep_assets.stream.reencoding import build_encode_function
-from dataprep_assets.stream.stream_losses import losses_check, losses_within_limit
+from dataprep_assets.stream.stream_losses import build_losses_check, losses_within_limit
 from dataprep_assets.stream.token_shard import TokenBinsFacts
 
-SHORTEST = 8
-"""Minimum tokens of a note to search for, because shorter notes occur by chance."""
-_ENDS = 32
-"""Number of characters that a kept note must share with a retracted one to be encoded and compared."""
+MIN_SEARCHED_TOKENS = 8
+"""Minimum number of tokens of a note that is searched for, because shorter notes occur by chance."""
+_COMPARED_CHARACTERS = 32
+"""Number of first or last characters of a retracted note that a kept note must contain to be compared with it."""
 
 
-def no_retracted_document(cohort: OpenedCohort) -> Finding:
-    """Check that no patient or note on the retraction list is in the rows, and that no others were left out."""
+def check_retractions(cohort: OpenedCohort) -> Finding:
+    """Check that the rows contain no patient or note on the retraction list, and that no other notes were left out."""
     dropped_count = require_ledger(cohort.receipt).dropped.get(RETRACTED, 0)
-    defects = list(_digest_defects(cohort, dropped_count))
+    defects = list(_find_digest_defects(cohort, dropped_count))
     searched_count = 0
     if cohort.retracted:
         searched_count = len(cohort.source.sampled_retracted)
-        defects += _source_defects(cohort, dropped_count)
+        defects += _find_source_defects(cohort, dropped_count)
         for index, split in enumerate(cohort.notes.splits):
-            defects += _token_defects(cohort, index, split)
+            defects += _find_retracted_notes(cohort, index, split)
     return build_verdict(
         (f"{describe_artifact(cohort.receipt)}: {defect}" for defect in defects),
         f"None of the {count_of(len(cohort.retracted), 'patient')} and notes on the list is in the rows; "
@@ -101,12 +101,12 @@ def no_retracted_document(cohort: OpenedCohort) -> Finding:
     )
 
 
-def _digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]:
-    for path in packed_paths(cohort.notes, cohort.month).values():
+def _find_digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]:
+    for path in list_packed_paths(cohort.notes, cohort.month).values():
         split_patients = {digest.tobytes() for digest in read_patients(cohort.directory / path.patients)}
         if count := len(split_patients & cohort.retracted):
             yield f"{path.patients}: {count_of(count, 'retracted patient is', 'retracted patients are')} in the rows"
-    # a patient who was removed from the list must be restored
+    # notes of a patient who was removed from the list must be restored
     if stray_count := len(cohort.left_out - cohort.retracted):
         yield f"{RETRACTED_PATIENTS}: left out the notes of {count_of(stray_count, 'patient')} no longer on the list"
     if stray_count := len(cohort.retracted_notes - cohort.retracted):
@@ -119,65 +119,65 @@ def _digest_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]:
         )
 
 
-def _source_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]:
-    """Compare the counts with the source. Notes that do not fit in a row are always dropped for that reason."""
-    source, late = cohort.source, require_ledger(cohort.receipt).dropped.get("header_too_long", 0)
-    if not drop_count <= source.retracted <= drop_count + late:
+def _find_source_defects(cohort: OpenedCohort, drop_count: int) -> Iterator[str]:
+    """Compare the counts with the source; a retracted note that does not fit in a row counts as not fitting."""
+    source, dropped_without_room = cohort.source, require_ledger(cohort.receipt).dropped.get("header_too_long", 0)
+    if not drop_count <= source.retracted <= drop_count + dropped_without_room:
         yield f"the source has {count_of(source.retracted, 'removed note')}, but {drop_count} were left out"
     retracted_only = source.retracted_notes - cohort.retracted_notes
-    if cohort.retracted_notes - source.retracted_notes or (retracted_only and not late):
+    if cohort.retracted_notes - source.retracted_notes or (retracted_only and not dropped_without_room):
         yield (
             f"the source has {count_of(len(source.retracted_notes), 'individually removed note')}, but "
             f"{len(cohort.retracted_notes)} were left out"
         )
     missing = source.retracted_digests - cohort.left_out
-    if cohort.left_out - source.retracted_digests or (missing and not late):
+    if cohort.left_out - source.retracted_digests or (missing and not dropped_without_room):
         yield (
             f"the source has notes of {count_of(len(source.retracted_digests), 'removed patient')}, but notes of "
             f"{len(cohort.left_out)} were left out"
         )
 
 
-def _token_defects(cohort: OpenedCohort, index: int, split: str) -> Iterator[str]:
-    """Yield the sampled retracted notes in the rows of a split, unless an equal kept note explains them."""
+def _find_retracted_notes(cohort: OpenedCohort, index: int, split: str) -> Iterator[str]:
+    """Yield a sentence for each sampled retracted note in a split's rows, unless an equal kept note explains it."""
     notes = [note for note in cohort.source.sampled_retracted if note.split == index]
     search = NoteSearch(cohort, split)
-    chunks = search.chunks(notes)
+    chunks = search.encode_chunks(notes)
     presence = search.find_chunks(chunks)
-    of_note = {
+    indexes_by_note = {
         position: [i for i, chunk in enumerate(chunks) if chunk.note == position] for position in range(len(notes))
     }
-    chunks_of_note = {
+    chunks_by_note = {
         position: [chunks[i] for i in own]
-        for position, own in of_note.items()
-        # all chunks must be present, because a single one may belong to another note; ids have four bytes per token
-        if own and all(presence[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * SHORTEST
+        for position, own in indexes_by_note.items()
+        # require all chunks, because a single chunk may belong to another note; ids have four bytes per token
+        if own and all(presence[i] for i in own) and sum(len(chunks[i].ids) for i in own) >= 4 * MIN_SEARCHED_TOKENS
     }
-    for position in _find_unexplained(cohort, index, search, notes, chunks_of_note) if chunks_of_note else ():
+    for position in _find_unexplained_notes(cohort, index, search, notes, chunks_by_note) if chunks_by_note else ():
         yield (
             f"the tokens of record {notes[position].record}, note {notes[position].number}, which is retracted, are in "
             f"{split}"
         )
 
 
-def _find_unexplained(
+def _find_unexplained_notes(
     cohort: OpenedCohort,
     index: int,
     search: NoteSearch,
     notes: Sequence[SampledNote],
     unexplained_chunks: dict[int, list[NoteChunk]],
 ) -> list[int]:
-    """Return the notes with a chunk that is in no kept note, because several patients may have the same note."""
-    for kept_note in cohort.kept_notes():
+    """Return the notes with a chunk that no kept note explains; several patients may have the same note."""
+    for kept_note in cohort.read_kept_notes():
         if kept_note.split != index:
             continue
         text, own_text = kept_note.header + kept_note.text, None
-        # Encode a note at most once, and only if it may explain a chunk, because encoding all notes takes as long as
-        # packing.
+        # encode a note at most once, and only if it may explain a chunk, because encoding all notes takes as long as
+        # packing
         for note_index in [
             note_index for note_index in unexplained_chunks if _is_similar_text(notes[note_index].text, text)
         ]:
-            own_text = search.chunks([kept_note]) if own_text is None else own_text
+            own_text = search.encode_chunks([kept_note]) if own_text is None else own_text
             unexplained_chunks[note_index] = [
                 chunk for chunk in unexplained_chunks[note_index] if not search.has_chunk(own_text, chunk)
             ]
@@ -185,10 +185,10 @@ def _find_unexplained(
 
 
 def _is_similar_text(text: str, other_text: str) -> bool:
-    return text[:_ENDS] in other_text or text[-_ENDS:] in other_text
+    return text[:_COMPARED_CHARACTERS] in other_text or text[-_COMPARED_CHARACTERS:] in other_text
 
 
-def origin_defects(
+def find_origin_defects(
     cohort: OpenedCohort, split: str, notes: Sequence[SampledNote], chunks: Sequence[NoteChunk]
 ) -> Iterator[str]:
     """Yield the defects in the origins of a split's rows, one sentence each.
@@ -199,16 +199,16 @@ def origin_defects(
         notes: Sampled notes of the split.
         chunks: Their chunks, encoded by the reference engine.
     """
-    paths = packed_paths(cohort.notes, cohort.month)[split]
+    paths = list_packed_paths(cohort.notes, cohort.month)[split]
     origins = read_origins(cohort.directory / paths.origins, ORIGIN_COLUMNS)
     if len(origins) != cohort.scans[split].segments:
         yield (
             f"{paths.origins} has {count_of(len(origins), 'segment')}, but the rows have {cohort.scans[split].segments}"
         )
         return
-    yield from _origin_defects(origins, len(read_patients(cohort.directory / paths.patients)), paths.origins)
+    yield from _find_impossible_origins(origins, len(read_patients(cohort.directory / paths.patients)), paths.origins)
     stored_pieces, encoded_pieces = (
-        _group_pieces(cohort.rows(split), origins, notes),
+        _group_pieces(cohort.open_rows(split), origins, notes),
         defaultdict[int, list[bytes]](list),
     )
     for chunk in chunks:
@@ -225,9 +225,9 @@ def origin_defects(
             yield f"record {note.record}, note {note.number}: not at its position in {paths.origins}"
 
 
-def _origin_defects(origins: Origins, patients: int, name: str) -> Iterator[str]:
-    """Yield impossible origins: chunks that are not numbered from 0, and records with two patients or none."""
-    note = _note_numbers(origins[:, RECORD], origins[:, NOTE])
+def _find_impossible_origins(origins: Origins, patients: int, name: str) -> Iterator[str]:
+    """Yield a sentence for each kind of impossible origins: chunks not numbered from 0, records without one patient."""
+    note = _number_notes(origins[:, RECORD], origins[:, NOTE])
     order = np.lexsort((origins[:, CHUNK], note))
     ordered = note[order]
     if not np.array_equal(origins[order, CHUNK], np.arange(len(order)) - np.searchsorted(ordered, ordered)):
@@ -238,18 +238,18 @@ def _origin_defects(origins: Origins, patients: int, name: str) -> Iterator[str]
         yield f"{name}: a record belongs to two patients, or a patient has none"
 
 
-def _note_numbers(records: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return one number per note, to sort and compare segments; records and note numbers are below 2^31."""
+def _number_notes(records: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return one number per note, by which segments are sorted and compared; both inputs are below 2^31."""
     return records << 32 | numbers
 
 
 def _group_pieces(
     file: PackedFile, origins: Origins, notes: Sequence[SampledNote]
 ) -> defaultdict[tuple[int, int], list[bytes]]:
-    """Return record and note → the tokens of its segments, int32, in the order of the rows."""
+    """Return (record, note) → the tokens of the note's segments, as int32 bytes, in the order of the rows."""
     pieces: defaultdict[tuple[int, int], list[bytes]] = defaultdict(list)
     sampled_numbers = np.array([note.record << 32 | note.number for note in notes], np.int64)
-    is_sampled = np.isin(_note_numbers(origins[:, RECORD], origins[:, NOTE]), sampled_numbers)
+    is_sampled = np.isin(_number_notes(origins[:, RECORD], origins[:, NOTE]), sampled_numbers)
     offset = 0
     for block in file:
         begins, ends = block.bounds()
@@ -260,16 +260,16 @@ def _group_pieces(
     return pieces
 
 
-def note_counts_match(cohort: OpenedCohort) -> Finding:
+def check_note_counts(cohort: OpenedCohort) -> Finding:
     """Check that the current source is the same file, with the receipt's notes, drops, headers and patients."""
     receipt, ledger, source = cohort.receipt, require_ledger(cohort.receipt), cohort.source
     location = describe_artifact(receipt)
-    late, retracted_count = ledger.dropped.get("header_too_long", 0), ledger.dropped.get(RETRACTED, 0)
+    dropped_without_room, retracted_count = ledger.dropped.get("header_too_long", 0), ledger.dropped.get(RETRACTED, 0)
     kept_count = source.notes - source.retracted
     counts = {
         "digest": (source.digest, receipt.inputs["cohort"]),
-        # a retracted note without room is retracted in the source's count, but `header_too_long` in the ledger's
-        "kept notes": (kept_count, ledger.documents + late - (source.retracted - retracted_count)),
+        # a retracted note without room counts as retracted in the source, but as `header_too_long` in the ledger
+        "kept notes": (kept_count, ledger.documents + dropped_without_room - (source.retracted - retracted_count)),
         "notes": (source.notes + sum(source.dropped.values()), ledger.rows_in),
         "patients": (source.patients, cohort.facts.patients + len(cohort.left_out)),
         "patients without notes": (source.patients_without_notes, cohort.facts.patients_without_notes),
@@ -283,7 +283,7 @@ def note_counts_match(cohort: OpenedCohort) -> Finding:
     digests = _read_digests(cohort)
     strangers = len(digests - source.digests)
     # a patient whose notes have no room is in the source, but in no row
-    if strangers or (not late and len(digests) != len(source.digests)):
+    if strangers or (not dropped_without_room and len(digests) != len(source.digests)):
         defects.append(
             f"{location}: the rows have {count_of(len(digests), 'patient')}, but the source has {len(source.digests)} "
             f"with notes. Only in the rows: {strangers}"
@@ -307,16 +307,16 @@ def note_counts_match(cohort: OpenedCohort) -> Finding:
 
 def _read_digests(cohort: OpenedCohort) -> set[bytes]:
     """Return the keyed digests of all patients in the rows."""
-    paths = packed_paths(cohort.notes, cohort.month).values()
+    paths = list_packed_paths(cohort.notes, cohort.month).values()
     return {digest.tobytes() for path in paths for digest in read_patients(cohort.directory / path.patients)}
 
 
-def round_trip(cohort: OpenedCohort) -> Finding:
+def check_round_trip(cohort: OpenedCohort) -> Finding:
     """Check that sampled notes, read, rendered and encoded again, are at their positions in `origins.npy`.
 
-    The reference engine encodes a few of them, and these are searched for in all rows of their split. At level `every
-    document`, the cohort is also packed again and its files are compared. The sample is seeded by the receipt's key, so
-    failures repeat. Messages contain record, note and chunk.
+    The reference engine encodes a few of these notes, which are then searched for in all rows of their split. At level
+    `every document`, the cohort is also repacked and its files are compared. The receipt's key seeds the sample, so
+    failures are reproducible. Messages contain record, note and chunk.
     """
     receipt, sampled_notes, level = cohort.receipt, cohort.source.sampled, cohort.notes.prove.level
     few = {sampled_notes[number] for number in draw_documents(receipt.key, len(sampled_notes), BY_REFERENCE).tolist()}
@@ -324,7 +324,7 @@ def round_trip(cohort: OpenedCohort) -> Finding:
     for index, name in enumerate(cohort.notes.splits):
         notes = [note for note in sampled_notes if note.split == index]
         search, searched_notes = NoteSearch(cohort, name), [note for note in notes if note in few]
-        chunks = search.chunks(searched_notes)
+        chunks = search.encode_chunks(searched_notes)
         for chunk, is_present in zip(chunks, search.find_chunks(chunks), strict=True):
             if not is_present:
                 lost = searched_notes[chunk.note]
@@ -332,12 +332,12 @@ def round_trip(cohort: OpenedCohort) -> Finding:
                     f"record {lost.record}, note {lost.number}: its chunk {chunk.chunk + 1} is "
                     f"not in the rows of {name}"
                 )
-        defects += origin_defects(cohort, name, searched_notes, chunks)
+        defects += find_origin_defects(cohort, name, searched_notes, chunks)
         # use the fast engine for the whole sample, because the much slower reference has checked only a few notes
         if not defects:
-            defects += origin_defects(cohort, name, notes, search.with_certified_engine().chunks(notes))
+            defects += find_origin_defects(cohort, name, notes, search.with_certified_engine().encode_chunks(notes))
     if level == EVERY_DOCUMENT and not defects:
-        defects += packing_differences(cohort)
+        defects += find_packing_differences(cohort)
     compared_count = cohort.source.notes if level == EVERY_DOCUMENT else len(sampled_notes)
     return build_verdict(
         (f"{describe_artifact(receipt)}: {d}" for d in defects),
@@ -347,8 +347,8 @@ def round_trip(cohort: OpenedCohort) -> Finding:
     )
 
 
-def packing_differences(opened_cohort: OpenedCohort) -> Iterator[str]:
-    """Yield the differences between the files and a new packing of the cohort."""
+def find_packing_differences(opened_cohort: OpenedCohort) -> Iterator[str]:
+    """Pack the cohort again; yield a sentence for each difference from its files."""
     cohort = opened_cohort.cohort
     if cohort is None:
         raise ValueError("a cohort must be repacked as a whole")
@@ -357,9 +357,9 @@ def packing_differences(opened_cohort: OpenedCohort) -> Iterator[str]:
         ensure_packed_cohort(replace(cohort, store=store))
 
     with rebuild_artifact(cohort.artifact, cohort.store, pack) as folder:
-        # Compare rows by value, and also by bytes if the same libraries wrote both files.
-        of_rows = {paths.rows for paths in packed_paths(opened_cohort.notes, opened_cohort.month).values()}
-        for name in sorted(of_rows):
+        # compare rows by value, because files are equal byte for byte only if the same libraries wrote them
+        row_files = {paths.rows for paths in list_packed_paths(opened_cohort.notes, opened_cohort.month).values()}
+        for name in sorted(row_files):
             blocks = (open_packed_file(where / name, masked=False) for where in (opened_cohort.directory, folder))
             for old_block, new_block in zip_longest(*blocks):
                 report_progress()
@@ -367,14 +367,14 @@ def packing_differences(opened_cohort: OpenedCohort) -> Iterator[str]:
                     yield f"{name}: its rows from {(old_block or new_block).first} on differ from the repacked ones"
                     break
         yield from find_byte_differences(
-            opened_cohort.directory, folder, left_out=choose_compared_by_content(opened_cohort.receipt, of_rows)
+            opened_cohort.directory, folder, left_out=choose_compared_by_content(opened_cohort.receipt, row_files)
         )
 
 
-def ledger_balances(cohort: OpenedCohort) -> Finding:
+def check_ledger(cohort: OpenedCohort) -> Finding:
     """Check that notes in = kept + dropped, and that the quarantine lists every note dropped for a defect."""
     receipt, ledger = cohort.receipt, require_ledger(cohort.receipt)
-    ledger.balance(describe_artifact(receipt))
+    ledger.require_balance(describe_artifact(receipt))
     in_splits = sum(split_facts.documents for split_facts in cohort.splits.values())
     defective = {r: n for r, n in ledger.dropped.items() if r in DEFECTS}
     path = cohort.directory / QUARANTINE
@@ -401,8 +401,8 @@ def ledger_balances(cohort: OpenedCohort) -> Finding:
     )
 
 
-def engine_certified(cohort: OpenedCohort) -> Finding:
-    """Run the check of token bins on a cohort. For an engine, the header and the text of a note are two documents."""
+def check_engine(cohort: OpenedCohort) -> Finding:
+    """Run the check `engine_certified` of token bins on a cohort; a note's header and text count as two documents."""
     ledger, special_tokens = require_ledger(cohort.receipt), cohort.notes.document.special_tokens
     # include notes that are in no row, because they were encoded as well
     encoded = 2 * (ledger.documents + ledger.dropped.get("header_too_long", 0) + ledger.dropped.get(RETRACTED, 0))
@@ -417,11 +417,11 @@ def engine_certified(cohort: OpenedCohort) -> Finding:
     return reencoding.engine_certified(receipt, cohort.bundle, special_tokens)
 
 
-def patients_in_their_split(cohort: OpenedCohort) -> Finding:
-    """Check that digests are sorted, distinct and counted, and that each is in the split that it selects."""
+def check_patient_splits(cohort: OpenedCohort) -> Finding:
+    """Check that patients' digests are sorted, distinct and counted, and that each is in the split that it selects."""
     defects, total = [], 0
     shares = list(cohort.notes.splits.values())
-    for index, (name, path) in enumerate(packed_paths(cohort.notes, cohort.month).items()):
+    for index, (name, path) in enumerate(list_packed_paths(cohort.notes, cohort.month).items()):
         digests = [digest.tobytes() for digest in read_patients(cohort.directory / path.patients)]
         total += len(digests)
         if digests != sorted(set(digests)):
@@ -431,7 +431,7 @@ def patients_in_their_split(cohort: OpenedCohort) -> Finding:
                 f"{path.patients}: has {count_of(len(digests), 'patient')}, but the receipt lists "
                 f"{cohort.splits[name].patients}"
             )
-        if stray_count := sum(split_of(digest, shares) != index for digest in digests):
+        if stray_count := sum(choose_split(digest, shares) != index for digest in digests):
             defects.append(
                 f"{path.patients}: {count_of(stray_count, 'patient belongs', 'patients belong')} to a split other than "
                 f"{name}"
@@ -460,7 +460,7 @@ def open_cohort(cohort: PackedCohort) -> OpenedCohort:
     )
 
 
-def _losses_within_limit(cohort: OpenedCohort) -> Finding:
+def _check_losses(cohort: OpenedCohort) -> Finding:
     assert cohort.cohort is not None
     return losses_within_limit(cohort.receipt, cohort.cohort.plan.stream.max_loss)
 
@@ -475,72 +475,72 @@ COHORT_CHECKS: tuple[Check[OpenedCohort], ...] = (
             "The count of notes read equals the notes kept plus the notes dropped for each reason. Every defective "
             "note is listed in quarantine."
         ),
-        ledger_balances,
+        check_ledger,
     ),
     Check(
         "rows_valid",
         "No row is empty or too long, and sampled JSON lines have all columns with valid segments, positions and "
         "labels.",
-        rows_valid,
+        check_rows,
     ),
     Check(
         "labels_within_notes",
         "In MaxText's batches of sampled rows, no label is padding, and no label belongs to the next note.",
-        labels_within_notes,
+        check_labels,
     ),
     Check(
         "ids_in_vocabulary",
         "Every token id in the file is below `len(tokenizer)`, and none is the padding id.",
-        ids_in_vocabulary,
+        check_ids,
     ),
     Check(
         "tokens_conserved",
         "The rows contain exactly the notes' tokens, minus truncated tokens, plus repeated headers and overlaps.",
-        tokens_conserved,
+        check_tokens,
     ),
     Check(
         "separators_match_notes",
         "Every note begins with exactly one BOS token and ends with exactly one separator.",
-        separators_match_notes,
+        check_separators,
     ),
     Check(
         "jsonl_matches_rows",
         "There are as many JSON lines as columnar rows, and sampled rows are equal in both.",
-        jsonl_matches_rows,
+        check_json_lines,
     ),
-    Check("engine_certified", "The engine that encoded the cohort was certified for it.", engine_certified),
+    Check("engine_certified", "The engine that encoded the cohort was certified for it.", check_engine),
     Check(
         "note_counts_match",
         (
             "Reading the source again gives the counts in the receipt: notes, dropped notes by reason, headers and "
             "patients."
         ),
-        note_counts_match,
+        check_note_counts,
     ),
     Check(
         "round_trip",
         "Rendering and encoding a sample of notes (or all notes) again reproduces the tokens at their "
         "positions in `origins.npy`.",
-        round_trip,
+        check_round_trip,
         samples=True,
     ),
     Check(
         "patients_in_their_split",
         "Each patient is only in the split that the keyed digest of the patient's id selects.",
-        patients_in_their_split,
+        check_patient_splits,
     ),
     Check(
         "no_retracted_document",
         "The rows contain no removed patient or note (compared by digest, by source, and by a sample of "
         "token sequences).",
-        no_retracted_document,
+        check_retractions,
     ),
-    losses_check(_losses_within_limit),
+    build_losses_check(_check_losses),
     # does not block, because half-empty rows only cost time
     Check(
         "packing_efficient",
         "No two rows fit into one row, so the padding is unavoidable.",
-        packing_efficient,
+        check_packing,
         blocking=False,
     ),
 )

@@ -1,6 +1,6 @@
-"""The files of a packed cohort (one month's notes as packed rows), and the facts in its receipt.
+"""Files of a packed cohort (one month's notes as packed rows), and the facts in its receipt.
 
-With the single split `train`, the files are at the top level, as in the original scripts. With several splits, each
+If `train` is the only split, the files are at the top level, as in the original scripts. With several splits, each
 split has a folder:
 
 ==========================  =====================================================================================
@@ -47,7 +47,7 @@ RETRACTED_NOTES = "retracted_notes.bin"
 class RowFacts(Facts):
     """Facts of packed rows, and of all artifacts built from them.
 
-    `pipeline` and `rows` are declared for unpacked rows, and absent otherwise. `pad_id` is -1 if rows are not padded.
+    `pipeline` and `rows` are set for unpacked rows, and absent otherwise. `pad_id` is -1 if rows are not padded.
     """
 
     layout: Layout
@@ -64,11 +64,11 @@ class RowFacts(Facts):
 
     @property
     def shape(self) -> RowShape:
-        """The common shape of all rows."""
+        """Common shape of all rows."""
         return RowShape(columns=tuple(self.columns), row_length=self.row_length, pad_id=self.pad_id)
 
     def is_compatible(self, other: "RowFacts") -> bool:
-        """Return whether both describe rows of the same kind; the tokenizer's name does not matter."""
+        """Return whether both facts describe rows of the same kind; the tokenizer's name may differ."""
         return self.model_dump(exclude={"tokenizer"}) == other.model_dump(exclude={"tokenizer"})
 
 
@@ -88,7 +88,7 @@ class SplitTokens(Facts):
 
 
 class PackedSplit(Facts):
-    """The counts of one split of a cohort. `fill` is the share of positions with tokens."""
+    """Counts of one split of a cohort; `fill` is the share of positions that contain tokens."""
 
     rows: int
     segments: int
@@ -113,7 +113,7 @@ class PackedCohortFacts(RowFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class PackedPaths:
-    """The files of one split, relative to the artifact."""
+    """Paths of one split's files, relative to the artifact."""
 
     jsonl: str
     rows: str
@@ -121,25 +121,25 @@ class PackedPaths:
     origins: str
 
 
-def split_path(splits: Sequence[str], split: str, name: str) -> str:
+def build_split_path(splits: Sequence[str], split: str, name: str) -> str:
     """Return the path of a split's file ``name`` in an artifact: at the top level if `train` is the only split."""
     return name if tuple(splits) == ("train",) else f"{split}/{name}"
 
 
-def packed_lines_path(splits: Sequence[str], split: str, month: str) -> str:
+def build_lines_path(splits: Sequence[str], split: str, month: str) -> str:
     """Return the path of a split's JSON lines in a month's artifact."""
-    return split_path(splits, split, f"{month}.jsonl")
+    return build_split_path(splits, split, f"{month}.jsonl")
 
 
-def packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
-    """Return split → its files in a month's artifact."""
+def list_packed_paths(notes: NotesDeclaration, month: str) -> dict[str, PackedPaths]:
+    """Return split → paths of its files in a month's artifact."""
     splits = tuple(notes.splits)
     return {
         name: PackedPaths(
-            jsonl=packed_lines_path(splits, name, month),
-            rows=split_path(splits, name, f"{month}.parquet"),
-            patients=split_path(splits, name, PATIENTS),
-            origins=split_path(splits, name, ORIGINS),
+            jsonl=build_lines_path(splits, name, month),
+            rows=build_split_path(splits, name, f"{month}.parquet"),
+            patients=build_split_path(splits, name, PATIENTS),
+            origins=build_split_path(splits, name, ORIGINS),
         )
         for name in splits
     }

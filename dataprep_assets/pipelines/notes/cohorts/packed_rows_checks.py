@@ -2,8 +2,8 @@
 
 Messages contain files, rows, lines, columns and positions, never a token.
 
-Entry points: `rows_valid`, `labels_within_notes`, `ids_in_vocabulary`, `tokens_conserved`, `separators_match_notes`,
-`jsonl_matches_rows`, `packing_efficient`; `token_defects` for rows with a single column.
+Entry points: `check_rows`, `check_labels`, `check_ids`, `check_tokens`, `check_separators`, `check_json_lines`,
+`check_packing`; `find_token_defects` for rows with a single column.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,14 +17,14 @@ from dataprep_assets.errors import FormatError, count_of
 from dataprep_assets.formats.tensorflow.example import ABSENT
 from dataprep_assets.packing.row_defects import find_row_defects
 from dataprep_assets.pipelines.notes.cohorts.opened_cohort import REBUILD, CohortRowScan, OpenedCohort
-from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
+from dataprep_assets.pipelines.notes.cohorts.packed_files import list_packed_paths
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.declaration import TOKENS
 from dataprep_assets.pipelines.notes.tfds.maxtext import build_stock_rule
 from dataprep_assets.serving.sampler.maxtext import six_columns
 
 
-def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_size: int) -> Iterator[str]:
+def find_token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_size: int) -> Iterator[str]:
     """Yield the defects of unpacked rows, one sentence each; rows count from 0.
 
     ``columns`` is name → array of integers, shape ``(rows, width)``, with `ABSENT` after the tokens of a row. ``shape``
@@ -37,7 +37,7 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
         )
         return
     tokens = columns[TOKENS]
-    # Lengths count the values that are not ABSENT, so an ABSENT among tokens, or a value after it, is out of place.
+    # lengths count the values that are not ABSENT, so an ABSENT among tokens, or a value after it, is an error
     lengths = (tokens != ABSENT).sum(axis=1)
     is_token = np.arange(tokens.shape[1]) < lengths[:, None]
     is_wrong = ((tokens < 0) | (tokens >= vocab_size)) & is_token | ~is_token & (tokens != ABSENT)
@@ -48,18 +48,18 @@ def token_defects(columns: Mapping[str, NDArray[Any]], shape: RowShape, vocab_si
         yield f"row {int(lengths.argmin())} has no tokens"
 
 
-def rows_valid(cohort: OpenedCohort) -> Finding:
+def check_rows(cohort: OpenedCohort) -> Finding:
     """Check that no row is empty or too long, and that sampled JSON lines satisfy the invariants of their layout.
 
     See docs/formats/packed-rows.md#invariants.
     """
     defects, row_count, pad = [], 0, cohort.notes.pad
     pad_id: int | None = ABSENT
-    # use the declaration's id, because a file and its receipt may agree on a wrong one
+    # use the declared pad id, because a file and its receipt may agree on a wrong id
     if pad is not None:
-        pad_id = pad.id if pad.token is None else cohort.bundle.token(pad.token, key="pad.token").id
+        pad_id = pad.id if pad.token is None else cohort.bundle.find_token(pad.token, key="pad.token").id
     for name, scan in cohort.scans.items():
-        path = packed_paths(cohort.notes, cohort.month)[name].jsonl
+        path = list_packed_paths(cohort.notes, cohort.month)[name].jsonl
         if cohort.shape.row_length != cohort.notes.capacity or cohort.shape.columns != cohort.notes.columns:
             defects.append(
                 f"{path}: has rows of {cohort.shape.row_length} tokens, but {cohort.notes.capacity} are declared"
@@ -85,7 +85,7 @@ def rows_valid(cohort: OpenedCohort) -> Finding:
 
 def _find_invalid_rows(cohort: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> Iterator[str]:
     if cohort.notes.layout == "unpacked":
-        yield from token_defects(columns, cohort.shape, cohort.bundle.vocab_size)
+        yield from find_token_defects(columns, cohort.shape, cohort.bundle.vocab_size)
         return
     if unknown := sorted(columns.keys() ^ set(cohort.notes.columns)):
         yield f"columns {unknown} are missing or not declared"
@@ -99,11 +99,11 @@ def _find_invalid_rows(cohort: OpenedCohort, columns: Mapping[str, NDArray[Any]]
         yield str(defect)
 
 
-def jsonl_matches_rows(cohort: OpenedCohort) -> Finding:
+def check_json_lines(cohort: OpenedCohort) -> Finding:
     """Check that JSON lines, columnar rows and receipt have the same count, and that sampled lines equal their rows."""
     defects, total, compared_lines = [], 0, 0
-    for name, path in packed_paths(cohort.notes, cohort.month).items():
-        file, samples = cohort.rows(name), cohort.lines[name]
+    for name, path in list_packed_paths(cohort.notes, cohort.month).items():
+        file, samples = cohort.open_rows(name), cohort.lines[name]
         lines = samples.count
         total += lines
         if not lines == len(file) == cohort.splits[name].rows:
@@ -113,12 +113,12 @@ def jsonl_matches_rows(cohort: OpenedCohort) -> Finding:
             )
         for line, columns in samples.columns.items():
             compared_lines += 1
-            # verbatim lines equal their row byte for byte
+            # skip verbatim lines, which equal their rows byte for byte
             if line in samples.verbatim:
                 continue
             block = file.block(line, line + 1)
             stored_values = cohort.shape.values(block)
-            # cut off the padding, because arrays are padded to the longest row and lines are not
+            # remove the padding, because arrays are padded to the longest row and lines are not
             if cohort.notes.layout == "unpacked":
                 stored_values = {name: column[:, : block.tokens.size] for name, column in stored_values.items()}
             if stored_values.keys() != columns.keys():
@@ -137,36 +137,38 @@ def jsonl_matches_rows(cohort: OpenedCohort) -> Finding:
     )
 
 
-def labels_within_notes(cohort: OpenedCohort) -> Finding:
+def check_labels(cohort: OpenedCohort) -> Finding:
     """Load sampled JSON lines as the trainer does, and check that no label is padding or crosses into another note.
 
     Unmodified MaxText loads unpacked rows, and `serving.sampler.maxtext` loads prepacked rows. The columnar file has
     the positions of the notes in a row.
     """
-    labels = padding = across = masked_count = 0
-    for name in packed_paths(cohort.notes, cohort.month):
-        file = cohort.rows(name)
+    labels = padding = crossing_labels = masked_count = 0
+    for name in list_packed_paths(cohort.notes, cohort.month):
+        file = cohort.open_rows(name)
         for line, columns in cohort.lines[name].columns.items():
-            trained_mask, hidden = _trained_positions(cohort, columns)
-            # The note of each position; 0 after the tokens. The array is one longer than labels, because label i is
-            # token i + 1.
+            trained_mask, hidden = _find_trained_positions(cohort, columns)
+            # number of the note at each position, 0 after the tokens; one longer than labels, because label i is token
+            # i + 1
             notes = np.zeros(trained_mask.size + 1, np.int64)
             segments = file.block(line, line + 1).lengths
             numbers = np.repeat(np.arange(1, segments.size + 1), segments)[: notes.size]
             notes[: numbers.size] = numbers
             labels += int(np.count_nonzero(trained_mask))
             padding += int(np.count_nonzero(trained_mask & (notes[1:] == 0)))
-            across += int(np.count_nonzero(trained_mask & (notes[1:] != 0) & (notes[1:] != notes[:-1])))
+            crossing_labels += int(np.count_nonzero(trained_mask & (notes[1:] != 0) & (notes[1:] != notes[:-1])))
             masked_count += hidden
     facts = {
         "labels": labels,
         "labels_on_padding": padding,
-        "labels_across_notes": across,
+        "labels_across_notes": crossing_labels,
         "masked_labels": masked_count,
     }
     location = describe_artifact(cohort.receipt)
-    if across and not padding and cohort.notes.is_concatenated:
-        crossing = f"{across} of {labels} labels cross from one note into the next, because its rows are one stream"
+    if crossing_labels and not padding and cohort.notes.is_concatenated:
+        crossing = (
+            f"{crossing_labels} of {labels} labels cross from one note into the next, because its rows are one stream"
+        )
         return Finding(
             passed=False,
             warning=True,
@@ -175,7 +177,11 @@ def labels_within_notes(cohort: OpenedCohort) -> Finding:
             "different `packing.algorithm`.",
         )
     defects = [f"{location}: {padding} of {labels} labels are padding"] if padding else []
-    defects += [f"{location}: {across} of {labels} labels cross from one note into the next"] if across else []
+    defects += (
+        [f"{location}: {crossing_labels} of {labels} labels cross from one note into the next"]
+        if crossing_labels
+        else []
+    )
     return build_verdict(
         defects,
         f"{labels} labels of sampled rows: none on padding, none across notes; {masked_count} left out by the loader.",
@@ -184,11 +190,11 @@ def labels_within_notes(cohort: OpenedCohort) -> Finding:
     )
 
 
-def _trained_positions(cohort: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], int]:
-    """Return, for one row, the mask of trained labels, and the number of labels that the loader masks by their id."""
+def _find_trained_positions(cohort: OpenedCohort, columns: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], int]:
+    """Return, for one row, a mask of the trained labels, and the number of labels that the loader masks by id."""
     if cohort.notes.layout == "prepacked":
         batch = six_columns(columns)
-        # stored segments determine the trained labels, so none is left out because of its id
+        # stored segments determine the trained labels, so the loader masks no label by its id
         return batch["targets_segmentation"][0] != 0, 0
     if columns.keys() != {TOKENS}:
         raise FormatError(
@@ -198,7 +204,7 @@ def _trained_positions(cohort: OpenedCohort, columns: Mapping[str, NDArray[Any]]
     return batch_of_one.trained[0], int(np.count_nonzero(batch_of_one.masked))
 
 
-def ids_in_vocabulary(cohort: OpenedCohort) -> Finding:
+def check_ids(cohort: OpenedCohort) -> Finding:
     """Check that ids are less than len(tokenizer), are not a reserved pad id, and have the range in the ledger."""
     size, ledger = cohort.bundle.vocab_size, require_ledger(cohort.receipt)
     lows = [s.low for s in cohort.scans.values() if s.low is not None]
@@ -231,7 +237,7 @@ def ids_in_vocabulary(cohort: OpenedCohort) -> Finding:
     )
 
 
-def tokens_conserved(cohort: OpenedCohort) -> Finding:
+def check_tokens(cohort: OpenedCohort) -> Finding:
     """Check that tokens of notes − truncated + repeated headers + overlaps = tokens counted in the rows."""
     defects, table = [], list[Row]()
     for name, split_facts in cohort.splits.items():
@@ -265,18 +271,18 @@ def tokens_conserved(cohort: OpenedCohort) -> Finding:
 
 
 def _count_positions(cohort: OpenedCohort, scan: CohortRowScan) -> int:
-    """Return the stored positions of a split: its tokens, and padding if rows are padded."""
+    """Return the number of stored positions of a split: its tokens, and padding if rows are padded."""
     return scan.tokens if cohort.notes.layout == "unpacked" else len(scan.used) * cohort.shape.row_length
 
 
-def separators_match_notes(cohort: OpenedCohort) -> Finding:
+def check_separators(cohort: OpenedCohort) -> Finding:
     """Check that each note begins with one BOS and ends with one separator, counted from the rows."""
     receipt, ledger = cohort.receipt, require_ledger(cohort.receipt)
     scans = list(cohort.scans.values())
     separators, inner = sum(s.separators for s in scans), sum(s.inner_separators for s in scans)
     defects = []
     location = describe_artifact(receipt)
-    # text has such tokens only with `special_tokens: match`; overlaps and headers may then repeat them
+    # skip this if texts contain separators (`special_tokens: match`), because overlaps and headers may repeat them
     if not ledger.literal_separators:
         if separators != ledger.separators:
             defects.append(
@@ -315,7 +321,7 @@ def separators_match_notes(cohort: OpenedCohort) -> Finding:
     )
 
 
-def packing_efficient(cohort: OpenedCohort) -> Finding:
+def check_packing(cohort: OpenedCohort) -> Finding:
     """Check that rows are filled as well as the packing algorithm guarantees."""
     defects, table = [], list[Row]()
     algorithm = "concat_then_split" if cohort.notes.is_concatenated else cohort.notes.packing.algorithm
@@ -330,7 +336,7 @@ def packing_efficient(cohort: OpenedCohort) -> Finding:
             wasted = int(np.count_nonzero(used_positions[:-1] + used_positions[1:] <= length))
             reason = f"{count_of(wasted, 'pair')} of neighboring rows would fit into one"
         else:
-            # if the two emptiest rows do not fit into one, no other pair does
+            # test only the two emptiest rows, because if they do not fit into one row, no other pair does
             emptiest = np.partition(used_positions, 1)[:2] if used_positions.size > 1 else np.array([length])
             wasted = int(emptiest.sum() <= length and used_positions.size > 1)
             reason = "two rows would fit into one"

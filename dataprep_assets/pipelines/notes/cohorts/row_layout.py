@@ -1,4 +1,4 @@
-"""Layout of a cohort's notes in rows: the ranges of its spool for each row, computed before any token is moved.
+"""Layout of a cohort's notes in rows: the ranges of the spool for each row, computed before any token is moved.
 
 The columns of a month's `origins.npy` (`formats/row_origins`), which is stored next to the notes, are:
 
@@ -9,7 +9,7 @@ The columns of a month's `origins.npy` (`formats/row_origins`), which is stored 
 ``PATIENT``  the index of the patient's digest in `patients.bin`, from 0
 ===========  ======================================================================================================
 
-Entry points: `lay_out`, `NoteLayout`.
+Entry points: `lay_out_rows`, `NoteLayout`.
 """
 
 from collections.abc import Set
@@ -33,7 +33,7 @@ RECORD, NOTE, CHUNK, PATIENT = range(ORIGIN_COLUMNS)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NoteLayout(RowLayout):
-    """Rows of notes. The first range of a chunk is its header, which is empty if it is not repeated.
+    """Layout of notes in rows; the first range of a chunk is its header, which is empty if it is not repeated.
 
     ``documents``: int64, the notes in the rows; ``retracted``: the notes that would be in the rows if neither they nor
     their patients were retracted.
@@ -44,11 +44,11 @@ class NoteLayout(RowLayout):
     truncated: int = 0
     truncated_documents: int = 0
 
-    def origins(self, spool: Spool) -> list[Int64]:
-        """Return the origins of the segments, by column."""
+    def build_origins(self, spool: Spool) -> list[Int64]:
+        """Return the columns of `origins.npy`, with one value per segment."""
         patients = spool.patients[self.items]
         present_patients = np.unique(patients)
-        # maps a patient's index in the spool to the index in the split's `patients.bin`, which is sorted by digest
+        # map each patient's index in the spool to the index in the split's `patients.bin`, which is sorted by digest
         rank = np.zeros(len(spool.digests), np.int64)
         rank[sorted(present_patients.tolist(), key=spool.digests.__getitem__)] = np.arange(present_patients.size)
         return [spool.records[self.items], spool.numbers[self.items], self._number_chunks(), rank[patients]]
@@ -64,18 +64,18 @@ class NoteLayout(RowLayout):
         return chunk_numbers
 
 
-def lay_out(
+def lay_out_rows(
     notes: NotesDeclaration, spool: Spool, index: int, drops: DropCounter, retracted_digests: Set[bytes] = frozenset()
 ) -> NoteLayout:
     """Lay out the rows of one split.
 
-    A retracted note, or a note of a retracted patient, is left out and counted if it would have been in a row.
-    Otherwise it is dropped for its own reason. The patients in the rows and the patients left out therefore show to
-    whom a retraction list applies.
+    A retracted note, or a note of a retracted patient, is left out and counted as retracted only if it would have been
+    in a row. Otherwise it is dropped for its own reason. Therefore the patients in the rows and the patients left out
+    show to whom a retraction list applies.
 
     Args:
         notes: The declaration.
-        spool: The notes of a cohort, of all splits.
+        spool: The notes of all splits of a cohort.
         index: The split's index in the declared order.
         drops: Counts the notes that are dropped because their header leaves no room in a row.
         retracted_digests: The retraction list.
@@ -86,8 +86,8 @@ def lay_out(
     documents = split_notes[np.lexsort((split_notes, dates, spool.patients[split_notes]))]
     # header lengths matter only for chunks, because a stream is cut at the end of each row
     if not notes.is_concatenated:
-        documents = _notes_with_room(notes, spool, documents, drops)
-    # look up retraction once per patient, then expand it to the notes
+        documents = _drop_notes_without_room(notes, spool, documents, drops)
+    # look up each patient only once, then expand the result to the notes
     is_listed = np.array([digest in retracted_digests for digest in spool.digests], bool)[spool.patients[documents]]
     is_listed |= np.isin(documents, list(spool.listed))
     drops.retract(int(np.count_nonzero(is_listed)))
@@ -95,14 +95,14 @@ def lay_out(
     return layout(notes, spool, documents[~is_listed], documents[is_listed])
 
 
-def _split_rule(notes: NotesDeclaration) -> SplitRule:
+def _build_split_rule(notes: NotesDeclaration) -> SplitRule:
     return SplitRule(rule=notes.long_notes.rule, row_length=notes.capacity, overlap=notes.long_notes.overlap)
 
 
-def _notes_with_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
-    indexes = find_without_room(spool.headers[documents], spool.bodies[documents], _split_rule(notes))
+def _drop_notes_without_room(notes: NotesDeclaration, spool: Spool, documents: Int64, drops: DropCounter) -> Int64:
+    indexes = find_without_room(spool.headers[documents], spool.bodies[documents], _build_split_rule(notes))
     for note in documents[indexes].tolist():
-        # -1, because the spool has no byte offsets; messages omit it
+        # the byte offset is -1, which messages omit, because the spool has no byte offsets
         position = (int(spool.records[note]), int(spool.numbers[note]), -1)
         drops.drop(DroppedNote(*position, "header_too_long"))
     return np.delete(documents, indexes)
@@ -123,7 +123,7 @@ def _lay_out_stream(notes: NotesDeclaration, spool: Spool, documents: Int64, ret
 
 def _pack_rows(notes: NotesDeclaration, spool: Spool, documents: Int64, retracted_notes: Int64) -> NoteLayout:
     headers, bodies = spool.headers[documents], spool.bodies[documents]
-    chunks = split_documents(headers, bodies, _split_rule(notes))
+    chunks = split_documents(headers, bodies, _build_split_rule(notes))
     bins = _assign_bins(notes, chunks.lengths)
     document_of_item = chunks.documents[bins.items]
     starts, header = spool.starts[documents][document_of_item], headers[document_of_item]
@@ -141,7 +141,7 @@ def _pack_rows(notes: NotesDeclaration, spool: Spool, documents: Int64, retracte
 
 
 def _assign_bins(notes: NotesDeclaration, lengths: Int64) -> Bins:
-    """Return the chunks of each row; in unpacked rows each chunk has a row of its own."""
+    """Assign chunks to rows; unpacked rows have one chunk each."""
     if notes.layout == "unpacked":
         return Bins(items=np.arange(lengths.size), offsets=np.arange(lengths.size + 1))
     algorithm: Any = notes.packing.algorithm

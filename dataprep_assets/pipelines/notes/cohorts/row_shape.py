@@ -1,8 +1,8 @@
-"""Shape of packed rows of notes: the padded columns, which are computed from tokens, segments and the shape.
+"""Shape of packed rows of notes, from which the padded columns are computed with the tokens and segments.
 
-A row of 8,192 tokens therefore takes about 32 kB in `formats/packed_rows` instead of five columns, and the next step
-does not parse JSON. Rows of one column are stored without padding. `RowShape.row_length` is then the maximum length,
-and `ABSENT` fills the arrays after the end of a row.
+Because the columns are computed, a row of 8,192 tokens takes about 32 kB in `formats/packed_rows` instead of five
+columns, and the next step does not parse JSON. Rows of one column are stored without padding. `RowShape.row_length` is
+then the maximum length, and `ABSENT` fills the arrays after the end of a row.
 
 Entry point: `RowShape`.
 """
@@ -19,7 +19,7 @@ from dataprep_assets.packing.bins import Bins
 from dataprep_assets.packing.rows import pack_rows
 
 # Positions per row group. `pack_rows` unpacks a whole group, with about 30 bytes per position, or 60 MB.
-_POSITIONS = 2 << 20
+_POSITIONS_PER_GROUP = 2 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class RowShape:
     @property
     def group_rows(self) -> int:
         """Number of rows per row group."""
-        return max(1, _POSITIONS // self.row_length)
+        return max(1, _POSITIONS_PER_GROUP // self.row_length)
 
     def values(self, block: PackedRowBlock) -> dict[str, NDArray[np.int32]]:
         """Return the stored columns: name → int32 array of shape ``(rows, row_length)``, in the order of ``columns``.
 
-        In the only column of unpacked rows, `ABSENT` follows the tokens of a row. `ABSENT` is not stored.
+        In the single column of unpacked rows, `ABSENT` follows the tokens of a row. `ABSENT` is not stored.
         """
         rows = pack_rows(
             block.tokens,
@@ -52,14 +52,14 @@ class RowShape:
             return {"tokens": rows.inputs}
         return {name: column for name, column in rows.columns().items() if name in self.columns}
 
-    def stored_lengths(self, block: PackedRowBlock) -> NDArray[np.int64]:
-        """Return the number of stored values per row and column, shape ``(rows,)``; without padding, the tokens."""
+    def count_stored_values(self, block: PackedRowBlock) -> NDArray[np.int64]:
+        """Return the number of values per row in each stored column: ``(rows,)``; without padding, its tokens."""
         return np.diff(block.rows) if self.columns == ("tokens",) else np.full(len(block), self.row_length, np.int64)
 
-    def json_lines(self, block: PackedRowBlock) -> Iterator[bytes]:
+    def encode_json_lines(self, block: PackedRowBlock) -> Iterator[bytes]:
         """Yield the rows as JSON Lines, with one object of the stored columns per row."""
         values = self.values(block)
-        for row, length in enumerate(self.stored_lengths(block).tolist()):
+        for row, length in enumerate(self.count_stored_values(block).tolist()):
             line = {name: values[name][row, :length] for name in self.columns}
             # Checks accept a line with exactly these bytes (`sample_lines`) without parsing it.
             yield orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)

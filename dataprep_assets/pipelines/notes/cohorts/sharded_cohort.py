@@ -1,10 +1,10 @@
-"""The shards of one cohort, built from its packed rows: TFRecord files, or ArrayRecord files of the same payloads.
+"""Shards of one cohort, built from its packed rows: TFRecord files, or ArrayRecord files with the same payloads.
 
 A shard is `<YYYY>-<MM>_<sss>-of-<nnn>.tfrecords` (`.array_record`), numbered from 1. It has at most `rows_per_shard`
 rows, and only the last shard of a cohort has fewer. With several splits, each has a folder. Rows keep the order of the
 packed cohort. The receipt has the rows and payload bytes of each shard, which directories need.
 
-Entry points: `ShardedCohort`, `ensure_sharded_cohort`; `shard_names`, `row_ledger`.
+Entry points: `ShardedCohort`, `ensure_sharded_cohort`; `list_shard_names`, `build_row_ledger`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,8 +26,8 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     PackedCohortFacts,
     RowFacts,
-    packed_paths,
-    split_path,
+    build_split_path,
+    list_packed_paths,
 )
 from dataprep_assets.pipelines.notes.cohorts.row_shape import RowShape
 from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
@@ -39,7 +39,7 @@ COHORT_SHARDS: dict[FileFormat, str] = {"tfrecord": "tfrecord_shards", "array_re
 
 
 class SplitShards(Facts):
-    """The shards of one split, in order, with the rows and payload bytes of each."""
+    """Shards of one split, in order, with the number of rows and payload bytes of each."""
 
     shard_lengths: list[int]
     payload_bytes: list[int]
@@ -55,7 +55,7 @@ class CohortShardsFacts(RowFacts):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardedCohort:
-    """The shards of one cohort, to build or to check. `packed` is the cohort with their rows."""
+    """Shards of one cohort, to be built or checked; `packed` is the packed cohort with their rows."""
 
     artifact: Artifact
     packed: Artifact
@@ -67,8 +67,8 @@ class ShardedCohort:
 
     def recipe(self, receipt: Receipt) -> Recipe:
         """Return the recipe of shards built from the packed cohort with this receipt."""
-        # The content covers only files. The key also has these facts and the tokenizer, because the receipt repeats
-        # them.
+        # the key also has these facts and the tokenizer, because the receipt repeats them but the content covers only
+        # files
         return Recipe.from_ingredients(
             self.artifact,
             VERSION,
@@ -94,17 +94,17 @@ def ensure_sharded_cohort(cohort: ShardedCohort) -> tuple[Receipt, bool]:
         return ensure_built(cohort.recipe(packed_receipt), cohort.store, write, cohort.notes.verify)
 
 
-def shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
-    """Return the ``total`` shards of a ``split`` of a month in ``format``, in order, relative to the artifact."""
+def list_shard_names(notes: NotesDeclaration, split: str, month: str, total: int, format: FileFormat) -> list[str]:
+    """Return the paths of the ``total`` shards of a month's ``split``, in order, relative to the artifact."""
     splits = tuple(notes.splits)
-    names = [tfrecord.shard_name(month, index, total) for index in range(total)]
+    names = [tfrecord.build_shard_name(month, index, total) for index in range(total)]
     if format == "array_record":
         names = [f"{name.removesuffix('.tfrecords')}.array_record" for name in names]
-    return [split_path(splits, split, name) for name in names]
+    return [build_split_path(splits, split, name) for name in names]
 
 
 def _write(cohort: ShardedCohort, receipt: Receipt, staged: Path) -> WrittenFiles:
-    paths, facts = packed_paths(cohort.notes, cohort.month), PackedCohortFacts.from_receipt(receipt)
+    paths, facts = list_packed_paths(cohort.notes, cohort.month), PackedCohortFacts.from_receipt(receipt)
     directory = cohort.store.local(cohort.packed, [path.rows for path in paths.values()])
     splits: dict[str, SplitShards] = {}
     rows = 0
@@ -127,12 +127,12 @@ def _write(cohort: ShardedCohort, receipt: Receipt, staged: Path) -> WrittenFile
             rows_per_shard=cohort.notes.rows_per_shard,
             splits=splits,
         ),
-        ledger=row_ledger(rows, [receipt.ledger]),
+        ledger=build_row_ledger(rows, [receipt.ledger]),
     )
 
 
-def row_ledger(rows: int, ledgers: Iterable[Ledger | None]) -> Ledger:
-    """Return the ledger of an artifact with packed rows, which count as documents: their tokens and range of ids."""
+def build_row_ledger(rows: int, ledgers: Iterable[Ledger | None]) -> Ledger:
+    """Return the ledger of an artifact with packed rows; rows count as documents, tokens and ids are totals."""
     total = Ledger.total(ledger for ledger in ledgers if ledger is not None)
     return Ledger(rows_in=rows, documents=rows, tokens=total.tokens, min_id=total.min_id, max_id=total.max_id)
 
@@ -140,7 +140,7 @@ def row_ledger(rows: int, ledgers: Iterable[Ledger | None]) -> Ledger:
 def _write_split(cohort: ShardedCohort, path: Path, shape: RowShape, split: str, staged: Path) -> list[ShardCount]:
     file = open_packed_file(path, masked=False)
     step, write = cohort.notes.rows_per_shard, tfrecord.write if cohort.format == "tfrecord" else array_record.write
-    names = shard_names(cohort.notes, split, cohort.month, -(-len(file) // step), cohort.format)
+    names = list_shard_names(cohort.notes, split, cohort.month, -(-len(file) // step), cohort.format)
     counts = []
     for index, name in enumerate(names):
         (staged / name).parent.mkdir(exist_ok=True)
@@ -155,6 +155,6 @@ def _encode_payloads(file: PackedFile, shape: RowShape, start: int, stop: int) -
     step = shape.group_rows
     for row in range(start, stop, step):
         block = file.block(row, min(row + step, stop))
-        # Do not pad rows of one column, because a trainer that masks its own pad id would train on ours.
+        # do not pad rows of one column, because a trainer that masks its own pad id would train on this pad id
         lengths = np.diff(block.rows) if shape.columns == (TOKENS,) else None
         yield from example.encode_rows(shape.values(block), lengths)

@@ -1,4 +1,4 @@
-"""The spool: a cohort's notes as token ids on disk, in source order, with lengths, patients and splits in memory.
+"""Spool of a cohort: its notes as token ids on disk, in source order, with lengths, patients and splits in memory.
 
 Ids are written to a flat file of int32: `[BOS] header body separator` for each note. Memory is therefore about fifty
 bytes per note, regardless of its length. Rows are then laid out from the lengths only.
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from dataprep_assets.curation.documents import sample_rows
 from dataprep_assets.errors import BadRecordError, Position, RowPosition, count_of
 from dataprep_assets.formats.flat_bins import create_file, read_ranges
-from dataprep_assets.formats.packed_rows import token_ids
+from dataprep_assets.formats.packed_rows import view_ids_as_int32
 from dataprep_assets.integrity.receipt import RETRACTED, Ledger
-from dataprep_assets.pipelines.notes.note_tokens import encoded_text, header_and_body
+from dataprep_assets.pipelines.notes.note_tokens import join_for_encoding, split_header_and_body
 from dataprep_assets.pipelines.notes.notes_plan import NotesPlan
 from dataprep_assets.pipelines.notes.reading import (
     DIGEST_BYTES,
@@ -31,22 +31,22 @@ from dataprep_assets.pipelines.notes.reading import (
     DroppedNote,
     Note,
     RecordStart,
-    note_digest,
+    digest_note,
     read_notes,
 )
 from dataprep_assets.sources.cohorts import REFUSED, CohortReader
 from dataprep_assets.sources.readers.row_files import BadRecord
-from dataprep_assets.sources.readers.unreadable import budget_advice, describe_place
+from dataprep_assets.sources.readers.unreadable import describe_place, format_budget_advice
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.token_stream import load_encoder
 from dataprep_assets.table import format_share
 from dataprep_assets.tokenization.losses import Losses, encode_or_locate
 
-# A batch ends at whichever limit comes first. The limits bound the memory of its texts and ids.
-_CHARACTERS = 2_000_000
-_NOTES = 4096
-_SHOWN = 20
-"""Maximum number of rejected records to list in one error."""
+# limits of a batch, which bound the memory of its texts and ids; the first limit that is reached ends the batch
+_MAX_BATCH_CHARACTERS = 2_000_000
+_MAX_BATCH_NOTES = 4096
+_MAX_SHOWN = 20
+"""Maximum number of rejected records that one error lists."""
 _DEFAULTS = "set template.defaults, or `template: {missing: drop}`"
 _DROP = "set `bad_records: {policy: drop, budget: 0.01}` to count and skip up to 1% of records"
 Int64 = NDArray[np.int64]
@@ -61,7 +61,7 @@ class DropCounter:
         self._harmless = {EMPTY, RETRACTED} | ({MISSING_METADATA} if plan.notes.template.missing == "drop" else set())
         self._always_fails = {MISSING_METADATA} if plan.notes.template.missing == "fail" else set()
         self._month = month
-        # about rejected notes: messages on the first ones, their number, and remedies in order
+        # of rejected notes: the first messages, the total number, and remedies in order
         self._refused: list[str] = []
         self._first_refused = RowPosition()
         self._refusals = 0
@@ -70,7 +70,7 @@ class DropCounter:
         self.quarantine: list[dict[str, Any]] = []
 
     def drop(self, note: DroppedNote) -> None:
-        """Count a dropped note, or keep its position for `require_none` if the policy is to fail."""
+        """Count a dropped note; if the policy is to fail, store its position for the error of `require_none`."""
         if note.reason not in self._harmless:
             if self._policy == "fail" or note.reason in self._always_fails:
                 self._refuse(note)
@@ -85,7 +85,7 @@ class DropCounter:
         self._remedies[_DEFAULTS if is_missing else _DROP] = None
         if not self._refused:
             self._first_refused = RowPosition(row=dropped_note.record)
-        if len(self._refused) < _SHOWN:
+        if len(self._refused) < _MAX_SHOWN:
             note = f", note {dropped_note.number}" if dropped_note.number else ""
             byte = f", byte {dropped_note.byte}" if dropped_note.byte >= 0 else ""
             self._refused.append(f"record {dropped_note.record}{note}{byte}: {dropped_note.reason}")
@@ -96,7 +96,7 @@ class DropCounter:
         return bool(self._refusals)
 
     def require_none(self) -> None:
-        """Raise BadRecordError with up to 20 rejected records, so that all can be repaired at once."""
+        """Raise BadRecordError, with up to 20 rejected records, if any record was rejected."""
         if not self._refusals:
             return
         count = "" if self._refusals == 1 else f"{self._refusals} errors: "
@@ -109,12 +109,12 @@ class DropCounter:
         )
 
     def retract(self, count: int) -> None:
-        """Count retracted notes, which are not defects and not in the quarantine."""
+        """Count retracted notes, which are no defects and therefore not in the quarantine."""
         self.dropped[RETRACTED] += count
 
     def check_budget(self, rows_in: int) -> None:
         """Raise BadRecordError for rejected records, or if defects dropped more notes than the budget allows."""
-        # call this again, because notes without room are found in the layout, after `fill_spool`
+        # check again, because notes without room are found only in the layout, after `fill_spool`
         self.require_none()
         bad_counts = {reason: count for reason, count in sorted(self.dropped.items()) if reason not in self._harmless}
         if sum(bad_counts.values()) > self._budget * rows_in:
@@ -124,7 +124,7 @@ class DropCounter:
                 f"({', '.join(f'{reason}: {count}' for reason, count in bad_counts.items())}), more than the budget of "
                 f"{format_share(self._budget)}. First error: record {entry['record']}, note {entry['note']}, byte "
                 f"{entry['byte']}: {entry['reason']}. "
-                f"{budget_advice(sum(bad_counts.values()), rows_in)}",
+                f"{format_budget_advice(sum(bad_counts.values()), rows_in)}",
                 month=self._month,
                 row=entry["record"],
                 byte=entry["byte"],
@@ -133,11 +133,12 @@ class DropCounter:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Spool:
-    """A cohort's notes, in source order: int64 arrays of shape ``(notes,)``.
+    """Notes of a cohort, in source order: int64 arrays of shape ``(notes,)``.
 
     ``headers`` and ``bodies`` are lengths in tokens, including BOS and separator. ``starts`` is the position of each
-    note in the file. ``patients`` are indices into ``digests``, ``splits`` into the declared splits. ``listed``
-    contains the digests of the individually retracted notes. ``counted`` contains the ledger's counts from encoding.
+    note in the file. ``patients`` are indices into ``digests``, and ``splits`` are indices into the declared splits.
+    ``listed`` contains the digests of the individually retracted notes. ``counted`` contains the ledger's counts from
+    encoding.
     """
 
     path: Path
@@ -160,13 +161,13 @@ class Spool:
         """Number of notes."""
         return self.headers.size
 
-    def tokens(self, starts: Int64, lengths: Int64) -> NDArray[np.int32]:
+    def read_tokens(self, starts: Int64, lengths: Int64) -> NDArray[np.int32]:
         """Read the tokens of these ranges of the file, concatenated; raise FormatError if the file is too short."""
         tokens: NDArray[np.int32] = read_ranges(self.path, "<i4", starts, lengths)
         return tokens
 
 
-def split_of(digest: bytes, shares: Iterable[float]) -> int:
+def choose_split(digest: bytes, shares: Iterable[float]) -> int:
     """Return the index of a patient's split: the digest's first 8 bytes as a fraction, among the cumulative shares."""
     position = int.from_bytes(digest[:8], "big")
     total, index = 0.0, -1
@@ -174,7 +175,7 @@ def split_of(digest: bytes, shares: Iterable[float]) -> int:
         total += share
         if position < round(total * 2**64):
             return index
-    # shares may add up to slightly less than 1, so the last split gets the rest
+    # shares may add up to slightly less than 1, so remaining digests are in the last split
     return index
 
 
@@ -190,14 +191,14 @@ def fill_spool(
     """Read, render and encode every note of a cohort into the new file ``path``, according to the ``plan``.
 
     ``reader`` yields the records of ``month``'s file. Unusable notes are counted in ``drops``. If the policy is to
-    fail, this raises BadRecordError with all of them, and notes after the first unusable note are read but not encoded.
-    ``report`` is called after each batch with its tokens, documents, source bytes and milliseconds of CPU. Raises the
-    reader's errors.
+    fail, BadRecordError is raised at the end with the unusable notes, and notes after the first unusable note are read
+    but not encoded. ``report`` is called after each batch with its tokens, documents, source bytes and milliseconds of
+    CPU. Raises the reader's errors.
     """
     notes = plan.notes
-    items = read_notes(reader, notes.cohorts.fields, notes.header_template(), key=plan.key, month=month)
+    items = read_notes(reader, notes.cohorts.fields, notes.compile_header(), key=plan.key, month=month)
     with create_file(path) as file:
-        filling = _SpoolWriter(plan, month, file, reader, report)
+        writer = _SpoolWriter(plan, month, file, reader, report)
         first_bad, has_read = "", False
         for item in items:
             if isinstance(item, DroppedNote) and item.reason in REFUSED:
@@ -207,19 +208,19 @@ def fill_spool(
             if isinstance(item, Note):
                 # after a rejected note, read the rest only to find further defects
                 if not drops.has_failed:
-                    filling.add(item)
+                    writer.add(item)
             elif isinstance(item, RecordStart):
-                filling.open(item)
+                writer.open(item)
             else:
                 drops.drop(item)
-        # no policy allows this, not even for a month that may be empty, because the file's format does not match its
+        # reject the file under any policy, even for a month that may be empty, because its format does not match its
         # name
         if first_bad and not has_read:
-            raise reader.unreadable_error(first_bad)
-        # report rejected notes before the last batch is encoded in vain
+            raise reader.build_unreadable_error(first_bad)
+        # report rejected notes now, because encoding the last batch would be in vain
         drops.require_none()
-        filling.flush()
-    return filling.spool(path)
+        writer.flush()
+    return writer.build_spool(path)
 
 
 class _SpoolWriter:
@@ -230,20 +231,20 @@ class _SpoolWriter:
     ) -> None:
         self._plan, self._month, self._file, self._reader, self._report = plan, month, file, reader, report
         self._encoder = load_encoder(plan.stream)
-        # the process has one encoder, whose counts continue from cohort to cohort
+        # subtracted later, because the process has one encoder, whose counts continue from cohort to cohort
         self._before = (self._encoder.reference_documents, self._encoder.sampled_documents)
         self._literals = self._encoder.bundle.special_literals
         self._losses = Losses(self._encoder.bundle, plan.stream.special_tokens)
         self._shares = list(plan.notes.splits.values())
-        # maps each digest to its index, in the order of the records
+        # digest → index, in the order of the records
         self._patients: dict[bytes, int] = {}
         # compute note digests only for patients with individually retracted notes, because most patients have none
         self._with_listed = {entry[:DIGEST_BYTES] for entry in plan.retracted if len(entry) > DIGEST_BYTES}
         self._listed: dict[int, bytes] = {}
         self._batch: list[Note] = []
         self._size = 0
-        # Arrays take eight bytes per note and column, much less than lists of Python integers. Outside of `flush`, all
-        # columns have the same length, the number of encoded notes.
+        # arrays, because they take eight bytes per note and column, much less than lists of integers; outside of
+        # `flush`, all columns have the same length, the number of encoded notes
         self._columns = {name: array("q") for name in ("headers", "bodies", "dates", "patients", "splits")}
         self._columns |= {name: array("q") for name in ("records", "numbers", "characters")}
         self._seen = self._without = self._special_literals = self._literal_separators = 0
@@ -261,11 +262,11 @@ class _SpoolWriter:
     def add(self, note: Note) -> None:
         self._batch.append(note)
         self._size += len(note.text) + len(note.header)
-        if self._size >= _CHARACTERS or len(self._batch) >= _NOTES:
+        if self._size >= _MAX_BATCH_CHARACTERS or len(self._batch) >= _MAX_BATCH_NOTES:
             self.flush()
 
     def _locate(self, note: Note) -> tuple[str, Position]:
-        """Return the location of a note, in words and as a position."""
+        """Return the location of a note as text and as a position."""
         return f"{self._month}: record {note.record}, note {note.number}", {"month": self._month, "row": note.record}
 
     def flush(self) -> None:
@@ -273,7 +274,7 @@ class _SpoolWriter:
         if not batch:
             return
         encode = self._plan.notes.template.encode
-        texts = [encoded_text(note.header, note.text, encode) for note in batch]
+        texts = [join_for_encoding(note.header, note.text, encode) for note in batch]
         # encode all texts in one call: first the headers, then the notes
         ids, offsets = encode_or_locate(
             self._encoder.encode,
@@ -282,23 +283,23 @@ class _SpoolWriter:
             lambda position: self._locate(batch[position % len(batch)]),
         )
         bounds = offsets.astype(np.int64)
-        # before the columns grow, because their length is the first note's number
-        self._recheck(texts, ids, bounds[len(batch) :])
+        # compare before the columns grow, because their length is the first note's number
+        self._compare_with_reference(texts, ids, bounds[len(batch) :])
         bounds_list = bounds.tolist()
         pieces = []
         for position in range(len(batch)):
-            header, body = header_and_body(
+            header, body = split_header_and_body(
                 ids[bounds_list[position] : bounds_list[position + 1]],
                 ids[bounds_list[len(batch) + position] : bounds_list[len(batch) + position + 1]],
                 encode,
             )
-            # Count BOS as part of the header, which chunks repeat, and the separator as part of the body, whose end
-            # truncation removes.
+            # count BOS as part of the header, which chunks repeat, and the separator as part of the body, whose end
+            # truncation removes
             self._columns["headers"].append(self._bos.size + header.size)
             self._columns["bodies"].append(body.size + self._separator.size)
             pieces += [self._bos, header, body, self._separator]
         flat = np.concatenate(pieces, dtype=np.uint32)
-        self._file.write(token_ids(flat, self._month).astype("<i4", copy=False).data)
+        self._file.write(view_ids_as_int32(flat, self._month).astype("<i4", copy=False).data)
         self._count(batch)
         self._special_literals += self._literals.count(texts)
         self._losses.count(texts, ids[bounds[len(batch)] :])
@@ -319,17 +320,17 @@ class _SpoolWriter:
         columns, plan = self._columns, self._plan
         for note in batch:
             ordinal = self._patients[note.patient]
-            if note.patient in self._with_listed and (entry := note_digest(plan.key, note)) in plan.retracted:
-                # before the columns grow, because their length is this note's number
+            if note.patient in self._with_listed and (entry := digest_note(plan.key, note)) in plan.retracted:
+                # add the entry before the columns grow, because their length is this note's number
                 self._listed[len(columns["patients"])] = entry
             columns["dates"].append(note.date)
             columns["patients"].append(ordinal)
-            columns["splits"].append(split_of(note.patient, self._shares))
+            columns["splits"].append(choose_split(note.patient, self._shares))
             columns["records"].append(note.record)
             columns["numbers"].append(note.number)
             columns["characters"].append(len(note.text))
 
-    def _recheck(self, texts: list[str], ids: NDArray[np.uint32], bounds: Int64) -> None:
+    def _compare_with_reference(self, texts: list[str], ids: NDArray[np.uint32], bounds: Int64) -> None:
         rate = self._plan.stream.sample_rate
         if rate <= 0:
             return
@@ -340,7 +341,7 @@ class _SpoolWriter:
             location = f"{self._month}: note {first_number + int(index) + 1}, in reading order"
             self._encoder.recheck(texts[index], ids[bounds[index] : bounds[index + 1]], location)
 
-    def spool(self, path: Path) -> Spool:
+    def build_spool(self, path: Path) -> Spool:
         arrays = {name: np.array(column, np.int64) for name, column in self._columns.items()}
         lengths = arrays["headers"] + arrays["bodies"]
         return Spool(

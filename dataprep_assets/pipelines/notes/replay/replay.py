@@ -1,13 +1,13 @@
-"""Artifact of a mixture of datasets, such as `notes_replay_combined`: the datasets' shards, mixed and numbered.
+"""Directory of a mixture of datasets, such as `notes_replay_combined`: the datasets' shards, mixed and numbered.
 
-Data are not copied: shards are linked in the order of the declared mode (`order_shards`). Mode `virtual` writes
-only the loader's mixture file (`virtual_mixture`).
+No data is copied: shards are linked in the order of the declared mode (`order_shards`). Mode `virtual` writes only the
+loader's mixture file (`virtual_mixture`).
 
 Every source must have the same columns, row length, tokenizer, pad id and layout. `provenance.json` lists the source
 dataset, partition and file of every shard, so that `replay` can be removed later. A shard in two sources is an error,
 because it would be repeated by accident.
 
-Entry points: `combined_directory_spec`, `build_replay`.
+Entry points: `build_combined_directory_spec`, `build_replay`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,9 +44,9 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PATIENTS,
     PackedCohortFacts,
     RowFacts,
-    packed_lines_path,
+    build_lines_path,
+    build_split_path,
     read_patients,
-    split_path,
 )
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration, MixtureSource
@@ -64,9 +64,9 @@ from dataprep_assets.pipelines.notes.tfds.linked_directory import (
     DirectoryFacts,
     DirectorySplit,
     SourceShare,
+    build_split_metadata,
+    find_stored_length,
     link_shards,
-    split_counts,
-    stored_length,
 )
 from dataprep_assets.pipelines.notes.tfds.maxtext import format_combined_line
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance, write_provenance
@@ -74,7 +74,9 @@ from dataprep_assets.pipelines.notes.tfds.virtual_mixture import is_for_hf, writ
 from dataprep_assets.stores.files import digest_value
 
 
-def replay_losses(replay: MixtureDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]) -> Iterator[Loss]:
+def find_mixture_losses(
+    replay: MixtureDeclaration, store: ArtifactStore, receipts: Sequence[Receipt]
+) -> Iterator[Loss]:
     """Yield the losses of a mixture.
 
     Args:
@@ -82,7 +84,7 @@ def replay_losses(replay: MixtureDeclaration, store: ArtifactStore, receipts: Se
         store: Store of the mixture and its sources.
         receipts: Receipt of the mixture's directory.
     """
-    splits = {source.dataset: directory_splits(replay, store, source.dataset) for source in replay.sources}
+    splits = {source.dataset: count_directory_rows(replay, store, source.dataset) for source in replay.sources}
     for dataset, rows in splits.items():
         for split, count in rows.items():
             if split not in replay.splits:
@@ -98,8 +100,8 @@ def replay_losses(replay: MixtureDeclaration, store: ArtifactStore, receipts: Se
         yield from _find_weighed_out(replay, store, receipt, splits)
 
 
-def directory_splits(replay: MixtureDeclaration, store: ArtifactStore, dataset: str) -> dict[str, int]:
-    """Return the rows per split of a source's directory; empty if the directory is missing."""
+def count_directory_rows(replay: MixtureDeclaration, store: ArtifactStore, dataset: str) -> dict[str, int]:
+    """Return the number of rows per split of a source's directory; empty if the directory is missing."""
     receipt = store.receipt(Artifact(dataset=dataset, name=DIRECTORIES[replay.format]))
     return (
         {}
@@ -114,8 +116,10 @@ def _find_weighed_out(
     """Yield the rows of shards that `weighted` left out to meet the weights."""
     provenance = read_provenance(store.local(replay.artifact(receipt.artifact), [PROVENANCE]) / PROVENANCE)
     for split, shards in provenance.items():
-        # a source may be a mixture, whose shards are named after its own sources
-        own_rows = {source.dataset: _rows_by_digest(replay, store, source.dataset, split) for source in replay.sources}
+        # identify shards by digest, because a source may be a mixture, whose shards are named after its own sources
+        own_rows = {
+            source.dataset: _count_rows_by_digest(replay, store, source.dataset, split) for source in replay.sources
+        }
         digests = {origin.sha256 for _, origin in shards}
         for dataset, rows in own_rows.items():
             lost = sum(count for digest, count in rows.items() if digest not in digests)
@@ -123,14 +127,14 @@ def _find_weighed_out(
             yield Loss(action="left out", reason="weight", count=lost, of=total, unit="row", part=dataset)
 
 
-def _rows_by_digest(replay: MixtureDeclaration, store: ArtifactStore, dataset: str, split: str) -> dict[str, int]:
-    """Return the rows of each shard in a split of a source, by the shard's digest."""
+def _count_rows_by_digest(replay: MixtureDeclaration, store: ArtifactStore, dataset: str, split: str) -> dict[str, int]:
+    """Return shard digest → number of rows, for the shards in a split of a source."""
     artifact = Artifact(dataset=dataset, name=DIRECTORIES[replay.format])
     provenance = read_provenance(store.local(artifact, [PROVENANCE]) / PROVENANCE)
     return {origin.sha256: origin.rows for _, origin in provenance.get(split, ())}
 
 
-# The mode decides the order of the shards of several datasets.
+# The mode determines the order of the shards of several datasets.
 #
 # ==============  =====================================================================================================
 # mode            order of the shards
@@ -163,19 +167,19 @@ def order_shards(replay: MixtureDeclaration, split: str, shards: list[Shards]) -
     if replay.mode == "weighted":
         weights = [source.weight or 0.0 for source in replay.sources]
         target_shares = [weight / sum(weights) for weight in weights]
-    # Shuffle before `weighted` leaves out the last shards, which would otherwise always be the last months. The seed
-    # includes the source's name, so that an additional source does not change the order of the others.
+    # shuffle before `weighted` leaves out the last shards, which would otherwise always be the last months; the seed
+    # includes the source's name, so that an additional source does not change the order of other sources
     if replay.mode != "concat":
         shards = [_shuffle(s, [replay.seed, name, split]) for s, name in zip(shards, names, strict=True)]
     if replay.mode == "weighted":
-        shards = weight_shards(shards, target_shares)
+        shards = repeat_to_weights(shards, target_shares)
     total = sum(count_rows(s) for s in shards)
     shares = {
         name: SourceShare(rows=count_rows(s), share=round(count_rows(s) / total, 6), wanted=round(want, 6))
         for name, s, want in zip(names, shards, target_shares, strict=True)
     }
     for name, s, want in zip(names, shards, target_shares, strict=True):
-        # other modes use all shards, so their shares always match
+        # fails only in mode `weighted`, because other modes use all shards
         if not s or abs(count_rows(s) / total - want) > replay.tolerance:
             raise ConfigError(
                 f"{replay.dataset}: split {split}: with whole shards, {name} has a share of "
@@ -193,21 +197,21 @@ def count_rows(shards: Shards) -> int:
 
 
 def _shuffle(shards: Shards, seed: Sequence[Any]) -> Shards:
-    # NumPy guarantees the raw stream of PCG64 forever, but not the results of Generator.permutation.
+    # sort by raw draws, because NumPy guarantees the raw stream of PCG64 but not the results of Generator.permutation
     draws = np.random.PCG64(int(digest_value(list(seed))[:16], 16)).random_raw(len(shards))
     return [shards[index] for index in np.argsort(draws, kind="stable").tolist()]
 
 
-def weight_shards(shards: Sequence[Shards], weights: Sequence[float]) -> list[Shards]:
-    """Return each source's shards in order, repeated or left out so that the rows approximate the wanted shares.
+def repeat_to_weights(shards: Sequence[Shards], weights: Sequence[float]) -> list[Shards]:
+    """Repeat or leave out whole shards of each source so that the rows approximate the wanted shares.
 
-    `weights` contains shares of 1. The total number of rows stays near the sources' total. Only whole shards are used.
+    `weights` are shares, which sum to 1. The total number of rows stays near the sources' total.
     """
     total = sum(map(count_rows, shards))
-    return [_shards_near_row_count(source, want * total) for source, want in zip(shards, weights, strict=True)]
+    return [_repeat_to_row_count(source, want * total) for source, want in zip(shards, weights, strict=True)]
 
 
-def _shards_near_row_count(shards: Shards, rows: float) -> Shards:
+def _repeat_to_row_count(shards: Shards, rows: float) -> Shards:
     # repeat all shards as often as they fit, then add single shards that bring the sum closer
     times = int(rows // count_rows(shards))
     origins = list(shards) * times
@@ -223,7 +227,7 @@ def _shards_near_row_count(shards: Shards, rows: float) -> Shards:
 
 
 def interleave_shards(shards: Sequence[Shards]) -> Shards:
-    """Return the shards of all sources, with each source's shards in order and evenly spread by rows."""
+    """Interleave the shards of all sources, with each source's shards in order and evenly spread by rows."""
     entries = []
     for source, origins in enumerate(shards):
         total, rows_before = count_rows(origins), 0
@@ -245,14 +249,14 @@ def _number_repeats(shards: Shards) -> Iterator[ShardOrigin]:
 
 
 VERSION = 2
-# these facts must be equal, because one loader reads all rows with the same options; tokenizers are compared by digest
-_EQUAL = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
+# facts that must be equal, because one loader reads all rows with the same options; tokenizers are compared by digest
+_COMMON_FACTS = ("columns", "row_length", "pad_id", "layout", "pipeline", "rows", "format")
 
 
-def combined_directory_spec(
+def build_combined_directory_spec(
     replay: MixtureDeclaration, *, tokenizer: Callable[[], str | None] = lambda: None
 ) -> ArtifactSpec:
-    """Return the specification of a mixture's directory, which is built in one run from separate datasets.
+    """Return the spec of a mixture's directory, which is built in one run from separate datasets.
 
     Args:
         replay: The mixture.
@@ -271,7 +275,7 @@ def combined_directory_spec(
         recipes=lambda store, _: [_build_recipe(replay, store, _list_sources(replay, store))],
         build=lambda request: [Outcome.from_receipt(*build_replay(replay, request.store))],
         metadata=partial(_build_metadata, replay, tokenizer),
-        losses=lambda store, receipts: replay_losses(replay, store, receipts),
+        losses=lambda store, receipts: find_mixture_losses(replay, store, receipts),
         check_groups=(
             WholeChecks(
                 checks=VIRTUAL_CHECKS if replay.mode == "virtual" else COMBINED_CHECKS,
@@ -286,12 +290,12 @@ def _build_metadata(
     replay: MixtureDeclaration, tokenizer: Callable[[], str | None], store: ArtifactStore, receipt: Receipt
 ) -> Mapping[str, ShownValue]:
     line = format_combined_line(replay, store, DirectoryFacts.from_receipt(receipt), tokenizer())
-    return {**split_counts(receipt), "maxtext": Markdown("```\n" + line + "\n```")}
+    return {**build_split_metadata(receipt), "maxtext": Markdown("```\n" + line + "\n```")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _SourceDirectory:
-    """A source of a mixture, with the receipt and the facts of its directory."""
+    """Source of a mixture, with the receipt and the facts of its directory."""
 
     declared: MixtureSource
     artifact: Artifact
@@ -307,7 +311,7 @@ def _list_sources(replay: MixtureDeclaration, store: ArtifactStore) -> list[_Sou
     """Return the directories to mix, in declared order.
 
     Raises MissingArtifactError for a missing directory; ConfigError for a directory without a declared split;
-    IntegrityError, naming the difference, if the directories are incompatible.
+    IntegrityError, with the difference, if the directories are incompatible.
     """
     artifacts = [Artifact(dataset=source.dataset, name=DIRECTORIES[replay.format]) for source in replay.sources]
     receipts = store.receipts(artifacts)
@@ -326,11 +330,12 @@ def _list_sources(replay: MixtureDeclaration, store: ArtifactStore) -> list[_Sou
             raise ConfigError(
                 f"{replay.dataset}: {source.artifact} is virtual and has no shards to combine. Remove the source"
             )
-        wrong_names = [name for name in _EQUAL if getattr(source.facts, name) != getattr(reference.facts, name)]
+        wrong_names = [name for name in _COMMON_FACTS if getattr(source.facts, name) != getattr(reference.facts, name)]
         wrong_names += ["tokenizer"] if source.tokenizer != reference.tokenizer else []
         if wrong_names:
             mismatch = "; ".join(
-                f"{name} {_shared_value(source, name)}, not {_shared_value(reference, name)}" for name in wrong_names
+                f"{name} {_format_common_value(source, name)}, not {_format_common_value(reference, name)}"
+                for name in wrong_names
             )
             raise IntegrityError(
                 f"{replay.dataset}: {source.artifact} cannot be combined with {reference.artifact}: it has {mismatch}. "
@@ -343,19 +348,21 @@ def _list_sources(replay: MixtureDeclaration, store: ArtifactStore) -> list[_Sou
     return sources
 
 
-def _shared_value(source: _SourceDirectory, name: str) -> str:
+def _format_common_value(source: _SourceDirectory, name: str) -> str:
     return source.tokenizer[:12] if name == "tokenizer" else str(getattr(source.facts, name))
 
 
 def _build_recipe(replay: MixtureDeclaration, store: ArtifactStore, sources: Sequence[_SourceDirectory]) -> Recipe:
-    # These keys do not affect the bytes. All other keys, including future keys, are part of the artifact's key.
+    # exclude keys that do not affect the bytes; all other keys, including future keys, are part of the artifact's key
     names = ("owners", "storage", "verify", "workers", "sensitive", "small_cell", "card", "automation", "prove")
-    undecisive = dict.fromkeys(names, True)
-    declared_settings = replay.model_dump(mode="json", exclude={**undecisive, "sources": {"__all__": set(ATTRIBUTION)}})
-    # A virtual mixture contains locations, so these decide its bytes.
+    excluded_keys = dict.fromkeys(names, True)
+    declared_settings = replay.model_dump(
+        mode="json", exclude={**excluded_keys, "sources": {"__all__": set(ATTRIBUTION)}}
+    )
+    # include locations in a virtual mixture, because its files contain them
     locations = [store.location(source.artifact) for source in sources] if replay.mode == "virtual" else []
     if is_for_hf(replay, sources[0].facts.pipeline):
-        # also the locations of packed cohorts, because the card lists their JSON Lines files
+        # include the locations of packed cohorts, because the card lists their JSON Lines files
         locations += [store.location(Artifact(dataset=s.declared.dataset, name=PACKED_COHORTS)) for s in sources]
     source_contents = [[source.receipt.key, source.receipt.content] for source in sources]
     return Recipe(
@@ -376,7 +383,7 @@ def _compute_identity(replay: MixtureDeclaration, store: ArtifactStore) -> Sourc
 
 
 def _describe_changes(replay: MixtureDeclaration, store: ArtifactStore) -> str:
-    """Return the datasets that changed since the mixture was built."""
+    """Describe how many datasets changed since the mixture was built."""
     receipt = store.intact_receipt(replay.artifact(DIRECTORIES[replay.format]))
     if receipt is None:
         return join_counts([(len(replay.sources), "dataset", "not combined yet")])
@@ -392,8 +399,8 @@ def _describe_changes(replay: MixtureDeclaration, store: ArtifactStore) -> str:
 def build_replay(replay: MixtureDeclaration, store: ArtifactStore) -> tuple[Receipt, bool]:
     """Build the mixture unless it is up to date; return its receipt and whether it was reused.
 
-    Errors of missing or incompatible sources name them. Raises ConfigError if whole shards cannot match the declared
-    weights within the tolerance; IntegrityError if two sources share a shard.
+    Raises the errors of `_list_sources` for missing or incompatible sources; ConfigError if whole shards cannot match
+    the declared weights within the tolerance; IntegrityError if two sources have a shard in common.
     """
     sources = _list_sources(replay, store)
 
@@ -406,8 +413,8 @@ def build_replay(replay: MixtureDeclaration, store: ArtifactStore) -> tuple[Rece
 
 
 def _list_shards(store: ArtifactStore, source: _SourceDirectory, split: str) -> Shards:
-    """Return a source's shards of a split, in the source's order, as parts of its artifact."""
-    # If a source is a mixture, its entries keep the names of the mixture's own sources.
+    """Return the shards of a source's split, in the source's order, as parts of its artifact."""
+    # keep the entries' names, because a source may be a mixture of other datasets
     provenance = read_provenance(store.local(source.artifact, [PROVENANCE]) / PROVENANCE)
     return [
         replace(origin, part=FileRef(source.artifact, source.receipt.file(f"{source.facts.directory}/{name}")))
@@ -417,12 +424,12 @@ def _list_shards(store: ArtifactStore, source: _SourceDirectory, split: str) -> 
 
 def _require_distinct(replay: MixtureDeclaration, splits: dict[str, list[Shards]]) -> None:
     # SHA-256 → source, across all splits, because one source's training shard must not be another's validation shard
-    source_of_digest: dict[str, int] = {}
+    source_by_digest: dict[str, int] = {}
     for shards in splits.values():
         for source, origins in enumerate(shards):
             for digest in {origin.sha256 for origin in origins}:
-                if source_of_digest.setdefault(digest, source) != source:
-                    names = [replay.sources[source_of_digest[digest]].dataset, replay.sources[source].dataset]
+                if source_by_digest.setdefault(digest, source) != source:
+                    names = [replay.sources[source_by_digest[digest]].dataset, replay.sources[source].dataset]
                     raise IntegrityError(
                         f"{replay.dataset}: {' and '.join(names)} contain the same shard. Remove one of them, and "
                         "raise the weight of the other in mode `weighted`"
@@ -445,18 +452,18 @@ def _write_shards(
         description=replay.description,
         version=replay.tfds_version,
         format=replay.format,
-        columns=tuple(FeatureColumn(name=name, length=stored_length(first_facts)) for name in first_facts.columns),
+        columns=tuple(FeatureColumn(name=name, length=find_stored_length(first_facts)) for name in first_facts.columns),
         splits=origins,
     )
     joined_files = link_shards(staged, store, directory)
-    rows = sum(split.rows for split in directory.info().splits)
+    rows = sum(split.rows for split in directory.build_info().splits)
     return WrittenFiles(
         inputs=_list_inputs(sources),
         facts=CombinedFacts(
-            **_shared_facts(replay, sources),
+            **_build_common_facts(replay, sources),
             directory=directory.path,
             version=directory.version,
-            splits=directory.counts(),
+            splits=directory.count_splits(),
             shares=shares,
         ),
         ledger=Ledger(rows_in=rows, documents=rows),
@@ -468,19 +475,19 @@ def _list_inputs(sources: Sequence[_SourceDirectory]) -> dict[str, str]:
     return {s.declared.dataset: s.receipt.content for s in sources} | {"tokenizer": sources[0].tokenizer}
 
 
-def _shared_facts(replay: MixtureDeclaration, sources: Sequence[_SourceDirectory]) -> dict[str, Any]:
-    """Return the facts that all modes share."""
+def _build_common_facts(replay: MixtureDeclaration, sources: Sequence[_SourceDirectory]) -> dict[str, Any]:
+    """Return the facts that all modes have in common."""
     rows = RowFacts.from_receipt(sources[0].receipt).to_json()
     names = [source.declared.dataset for source in sources]
     return rows | {"format": replay.format, "mode": replay.mode, "sources": names}
 
 
-def _json_lines(store: ArtifactStore, split: str, sources: Sequence[Shards]) -> Iterator[str]:
-    """Yield the JSON Lines files with the rows of shards: one file per cohort, in the order of the shards."""
+def _list_json_lines(store: ArtifactStore, split: str, sources: Sequence[Shards]) -> Iterator[str]:
+    """Yield the JSON Lines files that contain the shards' rows: one file per cohort, in the order of the shards."""
     for dataset, month in dict.fromkeys((origin.dataset, origin.partition) for shards in sources for origin in shards):
         cohort = Artifact(dataset=dataset, name=PACKED_COHORTS, partition=month)
         splits = PackedCohortFacts.from_receipt(store.require(cohort)).splits
-        yield f"{store.location(cohort)}/{packed_lines_path(tuple(splits), split, month)}"
+        yield f"{store.location(cohort)}/{build_lines_path(tuple(splits), split, month)}"
 
 
 def _write_virtual(
@@ -496,13 +503,13 @@ def _write_virtual(
     rows_in_first = {s.declared.dataset: count_rows(shards) for s, shards in zip(sources, first_split, strict=True)}
     write_mixture(staged, replay, locations, rows_in_first)
     if is_for_hf(replay, sources[0].facts.pipeline):
-        write_hf_card(staged, {split: list(_json_lines(store, split, shards)) for split, shards in splits.items()})
+        write_hf_card(staged, {split: list(_list_json_lines(store, split, shards)) for split, shards in splits.items()})
     # list names in the sources' directories, because a virtual mixture has no shards of its own
     names = {
         split: [
             origin.to_json(Path(origin.part.record.path).name)
-            for of_source in shards
-            for origin in of_source
+            for source_shards in shards
+            for origin in source_shards
             if origin.part is not None
         ]
         for split, shards in splits.items()
@@ -515,17 +522,17 @@ def _write_virtual(
     rows = sum(count.rows for count in counts.values())
     return WrittenFiles(
         inputs=_list_inputs(sources),
-        facts=CombinedFacts(**_shared_facts(replay, sources), splits=counts),
+        facts=CombinedFacts(**_build_common_facts(replay, sources), splits=counts),
         ledger=Ledger(rows_in=rows, documents=rows),
     )
 
 
-# --- the checks
+# Checks of mixtures
 
 
 @dataclass(frozen=True)
 class OpenedMixture(OpenedDirectory):
-    """An opened mixture, the subject of the checks."""
+    """Mixture, opened for checks."""
 
     replay: MixtureDeclaration
 
@@ -534,7 +541,7 @@ def _open_directory(replay: MixtureDeclaration, store: ArtifactStore, _: Sequenc
     return OpenedMixture(replay.artifact(DIRECTORIES[replay.format]), store, replay, replay).with_local_files()
 
 
-def provenance_complete(mixture: OpenedMixture) -> Finding:
+def check_provenance(mixture: OpenedMixture) -> Finding:
     """Check that a rebuild from the current sources gives the same mixture.
 
     The comparison covers the shards, their order, and the loader's files with the sources' locations.
@@ -552,7 +559,7 @@ def provenance_complete(mixture: OpenedMixture) -> Finding:
     )
 
 
-def mixture_matches_weights(mixture: OpenedMixture) -> Finding:
+def check_weights(mixture: OpenedMixture) -> Finding:
     """Check that each source's share of a split's rows matches the wanted share within the tolerance.
 
     `provenance_complete` checks that the row counts match the shards.
@@ -560,13 +567,13 @@ def mixture_matches_weights(mixture: OpenedMixture) -> Finding:
     replay, shares = mixture.replay, CombinedFacts.from_receipt(mixture.receipt).shares
     table: list[Row] = [
         {"split": split, "source": name, "rows": share.rows, "share": share.share, "declared_share": share.wanted}
-        for split, of_split in shares.items()
-        for name, share in of_split.items()
+        for split, shares_by_source in shares.items()
+        for name, share in shares_by_source.items()
     ]
     defects = [
         f"{mixture.name}: {split}: {name} has a share of {share.share:.4f}, but {share.wanted:.4f} is declared"
-        for split, of_split in shares.items()
-        for name, share in of_split.items()
+        for split, shares_by_source in shares.items()
+        for name, share in shares_by_source.items()
         if abs(share.share - share.wanted) > replay.tolerance
     ]
     return build_verdict(
@@ -578,7 +585,7 @@ def mixture_matches_weights(mixture: OpenedMixture) -> Finding:
     )
 
 
-def splits_disjoint(directory: OpenedDirectory) -> Finding:
+def check_splits(directory: OpenedDirectory) -> Finding:
     """Check that each patient is in only one split, across all sources.
 
     The check warns if the sources have different patient keys, because their digests cannot be compared.
@@ -615,7 +622,7 @@ def splits_disjoint(directory: OpenedDirectory) -> Finding:
 
 
 def _read_patients(store: ArtifactStore, cohort: Artifact, receipt: Receipt, split: str) -> Any:
-    path = split_path(list(PackedCohortFacts.from_receipt(receipt).splits), split, PATIENTS)
+    path = build_split_path(list(PackedCohortFacts.from_receipt(receipt).splits), split, PATIENTS)
     return read_patients(store.local(cohort, [path]) / path)
 
 
@@ -624,16 +631,16 @@ _SOURCE_CHECKS: tuple[Check[OpenedMixture], ...] = (
         "provenance_complete",
         "Rebuilding the mixture from its current sources gives the same shards in the same order and the same "
         "loader files.",
-        provenance_complete,
+        check_provenance,
         version=2,
     ),
     Check(
         "mixture_matches_weights",
         "Each source's share of the rows matches its weight within the tolerance.",
-        mixture_matches_weights,
+        check_weights,
         version=2,
     ),
-    Check("splits_disjoint", "No patient is in two splits of the mixture.", splits_disjoint),
+    Check("splits_disjoint", "No patient is in two splits of the mixture.", check_splits),
 )
 VIRTUAL_CHECKS: tuple[Check[OpenedMixture], ...] = (FILES_INTACT, *_SOURCE_CHECKS)
 """Checks of a virtual mixture, which has no shards of its own."""

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dataprep_assets.engine.yaml.declaration import Attribution, DatasetDeclaration
-from dataprep_assets.pipelines.notes.declaration import VERSION_HELP, FileFormat, TfdsVersion, tfds_name
+from dataprep_assets.pipelines.notes.declaration import VERSION_HELP, FileFormat, TfdsVersion, require_tfds_name
 
 
 class MixtureSource(Attribution):
@@ -65,7 +65,7 @@ class MixtureDeclaration(DatasetDeclaration):
     @field_validator("dataset")
     @classmethod
     def _require_snake_case(cls, name: str) -> str:
-        return tfds_name("dataset", name)
+        return require_tfds_name("dataset", name)
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
@@ -80,16 +80,16 @@ class MixtureDeclaration(DatasetDeclaration):
         if len(set(self.splits)) != len(self.splits):
             repeated_split = next(split for split in self.splits if self.splits.count(split) > 1)
             raise ValueError(f"splits: {repeated_split} is listed twice. Remove one")
-        weighted = [source.weight is not None for source in self.sources]
-        if any(weighted) and (self.mode not in ("weighted", "virtual") or not all(weighted)):
+        has_weight = [source.weight is not None for source in self.sources]
+        if any(has_weight) and (self.mode not in ("weighted", "virtual") or not all(has_weight)):
             raise ValueError(
                 "weights: set a weight for every source or for none, and only in mode `weighted` or `virtual`"
             )
-        if any(weighted) and self.mode == "virtual" and self.format == "tfrecord":
+        if any(has_weight) and self.mode == "virtual" and self.format == "tfrecord":
             raise ValueError(
                 "weights: not supported by tfds.builder_from_directories. Set `format: array_record`, or use `mode: "
                 "weighted`"
             )
-        if self.mode == "weighted" and not all(weighted):
+        if self.mode == "weighted" and not all(has_weight):
             raise ValueError("mode `weighted` needs a weight for every source")
         return self

@@ -1,7 +1,7 @@
-"""Common checks of all directories, of one dataset or of a mixture.
+"""Checks that all directories have in common, of one dataset or of a mixture.
 
-A directory links shards that were checked with their cohorts, and adds metadata. A rebuild (`find_claim_differences`)
-therefore verifies it without reading rows. A second check reads the directory with TFDS itself.
+A directory consists of links to shards that were checked with their cohorts, and metadata. Therefore a rebuild
+(`find_claim_differences`) verifies it without reading rows. A second check reads the directory with TFDS itself.
 
 Entry points: `OpenedDirectory`; `FILES_INTACT`, `TFDS_READS`.
 """
@@ -33,18 +33,18 @@ from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOri
 # TensorFlow is imported in a separate process, which ends after the check, because it uses half a gigabyte, threads and
 # all available accelerators. File order needs ``interleave_cycle_length=1``, because TFDS mixes 16 files by default.
 #
-# Up to `MAX_ROWS` rows, the check reads all rows. In a larger directory, it reads slices of whole shards, spread over
-# each split, so that a wrong shard length results in rows of a different shard.
+# The check reads all rows of a directory with up to `MAX_ROWS` rows. In a larger directory, it reads slices of whole
+# shards, spread over each split, so that a wrong shard length results in rows of a different shard.
 
 MAX_ROWS = 100_000
 """Maximum number of rows for a complete read, which takes TFDS a few minutes at a row length of 8,192."""
-# number of shards to read from a larger directory, and maximum number of differing columns to list
-_SHARDS = 32
+# number of shards that are read from a larger directory, and maximum number of listed differences
+_MAX_SLICES = 32
 # rows per batch of both readers; batches are decoded and compared one at a time
-_BATCH = 32
+_BATCH_ROWS = 32
 # no GPUs (CUDA_VISIBLE_DEVICES is -1), because a training run may be using them
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
-_NEEDED = ("tensorflow", "tensorflow_datasets")
+_WORKER_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TFDS_LOGGING_LEVEL": "error"}
+_REQUIRED_MODULES = ("tensorflow", "tensorflow_datasets")
 
 
 def read_with_tfds(directory: Path, dataset: str, version: str, format: FileFormat) -> Finding:
@@ -52,7 +52,7 @@ def read_with_tfds(directory: Path, dataset: str, version: str, format: FileForm
 
     ``dataset`` and ``version`` are the names for `tfds.builder`. ``format`` is the format of the shards.
     """
-    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in _REQUIRED_MODULES if importlib.util.find_spec(name) is None]:
         return Finding(
             passed=False,
             warning=True,
@@ -60,7 +60,7 @@ def read_with_tfds(directory: Path, dataset: str, version: str, format: FileForm
             summary=f"Not run: {' and '.join(missing)} cannot be imported. Install dataprep-assets[tfds], then "
             "execute only this check again.",
         )
-    with WorkerPool(1, _QUIET) as pool:
+    with WorkerPool(1, _WORKER_ENVIRONMENT) as pool:
         pool.submit(Task(TaskId("", "readable_by_tfds"), _compare_directory, (directory, dataset, version, format)))
         for event in pool.events():
             if isinstance(event, FinishedTask):
@@ -72,12 +72,12 @@ def read_with_tfds(directory: Path, dataset: str, version: str, format: FileForm
 
 
 def _compare_directory(directory: Path, dataset: str, version: str, format: FileFormat) -> Finding:
-    """Run the comparison in the worker. TFDS errors name files and offsets, so only their type is shown."""
-    # TensorFlow's C++ code writes to stderr directly, regardless of its environment variables.
+    """Compare a directory in the worker; show only the type of TFDS errors, because they name files and offsets."""
+    # redirect stderr, because TensorFlow's C++ code writes to it directly, regardless of environment variables
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
         return _compare_rows(directory, dataset, version, format)
-    except Exception as error:  # drop the text, because any TensorFlow error may quote data
+    except Exception as error:  # omit the text, because any TensorFlow error may quote data
         error_name = type(error).__name__
     return Finding(
         passed=False,
@@ -92,8 +92,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
     info = tfds.read_metadata(directory)
     builder: Any = library.builder_from_directory(str(directory))
     defects: list[str] = []
-    # open version `1.0` only by path, because by name TFDS cannot find a directory `1.0` with the metadata version
-    # 1.0.0
+    # skip this for version `1.0`, because TFDS cannot find a directory `1.0` with the metadata version 1.0.0 by name
     if version == info.version:
         by_name = library.builder(f"{dataset}:{version}", data_dir=str(directory.parents[1]))
         if Path(str(by_name.data_dir)) != directory:
@@ -104,7 +103,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
             defects.append(
                 f"split {split.name}: TFDS counts {count_of(tfds_count, 'row')}, but {split.rows} are declared"
             )
-        names, ends = info.shard_names(split), np.cumsum([0, *split.shard_lengths])
+        names, ends = info.list_shard_names(split), np.cumsum([0, *split.shard_lengths])
         for start, stop in _choose_slices(len(names), split.rows):
             low, high = int(ends[start]), int(ends[stop])
             read_count = 0
@@ -116,7 +115,7 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
                     is_same = (
                         name in batch and batch[name].shape == values.shape and np.array_equal(batch[name], values)
                     )
-                    if not is_same and len(defects) < _SHARDS:
+                    if not is_same and len(defects) < _MAX_SLICES:
                         defects.append(
                             f"split {split.name}: column {name} of the rows from {low + read_count} on differs"
                         )
@@ -134,14 +133,15 @@ def _compare_rows(directory: Path, dataset: str, version: str, format: FileForma
 
 
 def _choose_slices(shards: int, rows: int) -> list[tuple[int, int]]:
-    """Return the ranges of shards to read: one range with all shards, or several evenly spread ranges."""
+    """Return the ranges of shards to read: one range with all shards, or evenly spread ranges of one shard."""
     if rows <= MAX_ROWS:
         return [(0, shards)]
-    return [(shard, shard + 1) for shard in sorted({(shards - 1) * i // (_SHARDS - 1) for i in range(_SHARDS)})]
+    return [(shard, shard + 1) for shard in sorted({(shards - 1) * i // (_MAX_SLICES - 1) for i in range(_MAX_SLICES)})]
 
 
 def _read_by_tfds(library: Any, builder: Any, split: str, format: FileFormat) -> Iterator[dict[str, NDArray[Any]]]:
-    # each format needs its own reader: TFDS has no `as_dataset` for ArrayRecord and no data source for TFRecord
+    # each format needs a different reader, because TFDS has no `as_dataset` for ArrayRecord and no data source for
+    # TFRecord
     if format == "array_record":
         yield from builder.as_data_source(split=split)
         return
@@ -153,7 +153,7 @@ def _batch_rows(rows: Iterator[dict[str, NDArray[Any]]]) -> Iterator[dict[str, N
     batch: list[dict[str, NDArray[Any]]] = []
     for row in rows:
         batch.append(row)
-        if len(batch) == _BATCH:
+        if len(batch) == _BATCH_ROWS:
             yield _stack_rows(batch)
             batch = []
     if batch:
@@ -161,7 +161,7 @@ def _batch_rows(rows: Iterator[dict[str, NDArray[Any]]]) -> Iterator[dict[str, N
 
 
 def _stack_rows(rows: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Return rows as arrays, with shorter rows padded with `ABSENT`, as in `decode_rows`."""
+    """Stack rows into arrays, with shorter rows padded with `ABSENT`, as in `decode_rows`."""
     arrays = {}
     for name in rows[0]:
         width = max(row[name].size for row in rows)
@@ -177,11 +177,13 @@ def _read_stored_rows(
     batch: list[bytes] = []
     for path in paths:
         payloads = (
-            array_record.records(path) if format == "array_record" else (r.payload for r in tfrecord.records(path))
+            array_record.read_records(path)
+            if format == "array_record"
+            else (r.payload for r in tfrecord.read_records(path))
         )
         for payload in payloads:
             batch.append(payload)
-            if len(batch) == _BATCH:
+            if len(batch) == _BATCH_ROWS:
                 yield example.decode_rows(batch, info.columns)
                 batch = []
     if batch:
@@ -194,7 +196,7 @@ REBUILD_SOURCES = "Rebuild the directory's sources, then the directory"
 
 @dataclass(frozen=True)
 class OpenedDirectory(OpenedArtifact):
-    """An opened directory, the subject of the checks."""
+    """Directory, opened for checks."""
 
     declared: NotesDeclaration | MixtureDeclaration
 
@@ -205,11 +207,11 @@ class OpenedDirectory(OpenedArtifact):
 
     @cached_property
     def provenance(self) -> Mapping[str, Sequence[tuple[str, ShardOrigin]]]:
-        """Name and origin of each shard on disk, by split."""
+        """Split → name and origin of each shard, as stored."""
         return read_provenance(self.directory / PROVENANCE)
 
 
-def _files_intact(directory: OpenedDirectory) -> Finding:
+def _check_files(directory: OpenedDirectory) -> Finding:
     receipt = directory.receipt
     return build_verdict(
         (f"{directory.name}: {d}" for d in find_damage(directory.directory, receipt, directory.declared.verify)),
@@ -220,22 +222,21 @@ def _files_intact(directory: OpenedDirectory) -> Finding:
     )
 
 
-def _tfds_reads(directory: OpenedDirectory) -> Finding:
+def _check_tfds(directory: OpenedDirectory) -> Finding:
     declaration, format = directory.declared, DirectoryFacts.from_receipt(directory.receipt).format
     return read_with_tfds(directory.path, declaration.dataset, declaration.tfds_version, format)
 
 
-# the check compares digests unless `verify: size` is declared
+# compares digests unless `verify: size` is declared
 FILES_INTACT: Check[OpenedDirectory] = Check(
     "files_intact",
     "Every file has the size and digest that the receipt records, and there are no other files.",
-    _files_intact,
+    _check_files,
 )
-# Repeat the other checks with the real reader. Without TensorFlow, only warn, because machines that build a dataset do
-# not need it.
+# only warns if TensorFlow is missing, because machines that build a dataset do not need it
 TFDS_READS: Check[OpenedDirectory] = Check(
     "readable_by_tfds",
     "tensorflow-datasets opens the directory, and reads the stored rows in their order in the files.",
-    _tfds_reads,
+    _check_tfds,
     blocking=False,
 )

@@ -1,6 +1,6 @@
-"""Builder of a directory for TFDS from shards of any dataset: the linked files under global names, with metadata.
+"""Builder of a directory for TFDS from shards of any dataset: links to the files under global names, with metadata.
 
-``<dataset>/<version>/`` contains the shards, `dataset_info.json` and `features.json`. The artifact's path is therefore
+``<dataset>/<version>/`` contains the shards, `dataset_info.json` and `features.json`. Therefore the artifact's path is
 a `data_dir` for `tfds.builder("<dataset>:<version>")`. `provenance.json`, next to the directory, lists the origin of
 every shard. ArrayRecord files have a separate artifact, because TFDS reads only one format from a directory.
 
@@ -48,8 +48,8 @@ class DirectoryFacts(RowFacts):
     mode: str | None = None
 
 
-def stored_length(facts: RowFacts) -> int | None:
-    """Return the number of values per column in every row; None if rows have variable lengths."""
+def find_stored_length(facts: RowFacts) -> int | None:
+    """Return the number of values per row in each column; None if rows have variable lengths."""
     return None if facts.layout == "unpacked" else facts.row_length
 
 
@@ -62,7 +62,7 @@ class SourceShare(Facts):
 
 
 class CombinedFacts(DirectoryFacts):
-    """Facts in the receipt of a mixture. `shares` is split → source → share; a virtual mixture has no `shares`."""
+    """Facts in the receipt of a mixture; `shares` is split → source → share, and empty for a virtual mixture."""
 
     mode: str
     sources: list[str]
@@ -85,11 +85,11 @@ class Directory:
         """Directory of the shards, relative to the artifact."""
         return f"{self.dataset}/{self.version}"
 
-    def info(self) -> tfds.DatasetInfo:
+    def build_info(self) -> tfds.DatasetInfo:
         """Return the metadata of the directory for TFDS."""
         return tfds.DatasetInfo(
             name=self.dataset,
-            version=version_in_metadata(self.version),
+            version=convert_version(self.version),
             description=self.description,
             file_format=self.format,
             columns=self.columns,
@@ -103,33 +103,34 @@ class Directory:
             ),
         )
 
-    def counts(self) -> dict[str, DirectorySplit]:
-        """Return the counts of rows and shards by split."""
+    def count_splits(self) -> dict[str, DirectorySplit]:
+        """Return the numbers of rows and shards per split."""
         return {
-            split.name: DirectorySplit(rows=split.rows, shards=len(split.shard_lengths)) for split in self.info().splits
+            split.name: DirectorySplit(rows=split.rows, shards=len(split.shard_lengths))
+            for split in self.build_info().splits
         }
 
 
-def version_in_metadata(version: str) -> str:
-    """Return the version for `dataset_info.json`, because TFDS rejects the original scripts' `1.0` there."""
+def convert_version(version: str) -> str:
+    """Convert a version for `dataset_info.json`, where TFDS rejects the original scripts' `1.0`."""
     return "1.0.0" if version == "1.0" else version
 
 
 def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tuple[JoinedFile, ...]:
     """Link the shards into the artifact's staging directory, and write the metadata and the provenance.
 
-    ``staged`` is the staging directory, and ``store`` contains the shards. Every origin in ``directory`` must have its
+    ``staged`` is the staging directory, and ``store`` contains the shards. Every origin in ``directory`` must have a
     `part`. Returns the linked files for `WrittenFiles`.
     """
-    info = directory.info()
+    info = directory.build_info()
     target = staged / directory.path
     target.mkdir(parents=True)
     joined_files, provenance = [], {}
     for split in info.splits:
-        origins, names = directory.splits[split.name], info.shard_names(split)
+        origins, names = directory.splits[split.name], info.list_shard_names(split)
         for origin, name in zip(origins, names, strict=True):
             assert origin.part is not None
-            # Link a single part if possible. Its digest comes from its receipt, so the part is not read.
+            # not verified, because the digest comes from the part's receipt, so the part is not read
             joined_files.append(store.join(staged, f"{directory.path}/{name}", [origin.part], verify=False))
         provenance[split.name] = [origin.to_json(name) for origin, name in zip(origins, names, strict=True)]
     tfds.write_metadata(target, info)
@@ -137,8 +138,8 @@ def link_shards(staged: Path, store: ArtifactStore, directory: Directory) -> tup
     return tuple(joined_files)
 
 
-def split_counts(receipt: Receipt) -> Mapping[str, ShownValue]:
-    """Return the metadata that all directories show: rows and shards of each split."""
+def build_split_metadata(receipt: Receipt) -> Mapping[str, ShownValue]:
+    """Return the metadata that all directories have in common: rows and shards per split."""
     splits = DirectoryFacts.from_receipt(receipt).splits
     rows = [
         {"split": name, "rows": split_facts.rows, "shards": split_facts.shards} for name, split_facts in splits.items()

@@ -6,10 +6,10 @@ from typing import Literal
 from dataprep_assets.engine.checks.check import join_first
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.packing.stock_maxtext import Pipeline, StockRule
-from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, split_path
+from dataprep_assets.pipelines.notes.cohorts.packed_files import PACKED_COHORTS, build_split_path
 from dataprep_assets.pipelines.notes.declaration import TOKENS, FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
-from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts, version_in_metadata
+from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES, DirectoryFacts, convert_version
 from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, is_for_hf
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
@@ -17,7 +17,7 @@ _LOADER = (
     "MaxText, after dataprep_assets.serving.sampler.maxtext.install(); without it, MaxText treats a row as one "
     "document and trains across notes:"
 )
-# Some attention kernels use segments only if `packing` is on (`layers/attention_op.py`).
+# needed because some attention kernels use segments only if `packing` is on (`layers/attention_op.py`)
 _PREPACKED = {"packing": "True"}
 # values in the spelling of MaxText's `grain_file_type`
 _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "arrayrecord"}
@@ -26,19 +26,19 @@ _GRAIN_TYPES: dict[FileFormat, str] = {"tfrecord": "tfrecord", "array_record": "
 def build_stock_rule(notes: NotesDeclaration, bundle: TokenizerBundle) -> StockRule:
     """Return the rule by which the declared pipeline of unmodified MaxText pads and masks rows of ``notes``.
 
-    ``bundle`` is the tokenizer.
+    ``bundle`` is the declared tokenizer.
     """
 
-    def id_of(name: str) -> int | None:
-        content = bundle.configured(name)
-        return None if content is None else bundle.token(content, key=name).id
+    def find_id(name: str) -> int | None:
+        content = bundle.find_configured(name)
+        return None if content is None else bundle.find_token(content, key=name).id
 
     return StockRule(
         pipeline=notes.pipeline,
         row_length=notes.row_length,
-        pad_id=id_of("pad_token"),
-        unk_id=id_of("unk_token"),
-        bos_id=id_of("bos_token"),
+        pad_id=find_id("pad_token"),
+        unk_id=find_id("unk_token"),
+        bos_id=find_id("bos_token"),
     )
 
 
@@ -49,16 +49,16 @@ def build_maxtext_settings(
 
     Prepacked rows have the options of the loader in `serving.sampler.maxtext`, for the directory in ``format``.
     Unpacked rows have the options of the declared pipeline of unmodified MaxText. `hf` reads the JSON Lines files of
-    the packed cohorts. MaxText trains on the first split. It evaluates on the second split, if one exists, once
-    `eval_interval` is set.
+    the packed cohorts. MaxText trains on the first split. If there is a second split and `eval_interval` is set, it
+    evaluates on that split.
     """
     splits = tuple(notes.splits)
     length = {"max_target_length": str(notes.row_length)}
     if notes.layout == "unpacked" and notes.pipeline == "hf":
         location = store.location(Artifact(dataset=notes.dataset, name=PACKED_COHORTS))
         # the hyphen excludes `quarantine.jsonl`, a month's only other file with this suffix
-        files = [f"{location}/*/{split_path(splits, split, '*-*.jsonl')}" for split in splits]
-        # `train`, because `datasets` gives this name to the split of explicitly named files
+        files = [f"{location}/*/{build_split_path(splits, split, '*-*.jsonl')}" for split in splits]
+        # always `train`, because `datasets` gives this name to the split of explicitly listed files
         settings = {
             "dataset_type": "hf",
             "hf_path": "json",
@@ -69,19 +69,19 @@ def build_maxtext_settings(
     else:
         location = store.location(notes.artifact(DIRECTORIES[format]))
         stock = notes.pipeline if notes.layout == "unpacked" else None
-        settings = _file_options(location, notes.dataset, notes.tfds_version, splits, format, stock)
+        settings = _build_file_options(location, notes.dataset, notes.tfds_version, splits, format, stock)
     if notes.layout == "prepacked":
         return settings | length | _PREPACKED
-    # grain reads ArrayRecord even if the declared pipeline is tfds
+    # grain for ArrayRecord files, even if the declared pipeline is tfds
     pipeline: Pipeline = "grain" if settings["dataset_type"] == "grain" else notes.pipeline
     tokenizer = str(notes.tokenizer.path or notes.tokenizer.repo)
-    return settings | length | _unpacked_args(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
+    return settings | length | _build_unpacked_options(tokenizer, pipeline, notes.rows, evaluates=len(splits) > 1)
 
 
-def _unpacked_args(
+def _build_unpacked_options(
     tokenizer: str, pipeline: Pipeline, rows: Literal["notes", "stream"] | None, *, evaluates: bool
 ) -> dict[str, str]:
-    """Return the options for unpacked rows. MaxText loads the tokenizer only for its pad token.
+    """Return the options for unpacked rows; MaxText loads the tokenizer only for its pad token.
 
     The tfds pipeline keeps the notes of a packed row separate. With packing in grain and hf, a note's last token would
     predict the next note's first token, so these pipelines do not pack.
@@ -97,12 +97,12 @@ def _unpacked_args(
     }
 
 
-def _file_options(
+def _build_file_options(
     location: str, dataset: str, version: str, splits: Sequence[str], format: FileFormat, stock: Pipeline | None
 ) -> dict[str, str]:
-    """Return the options that locate a directory's files: by dataset name for tfds, by pattern for grain."""
+    """Return the options that select a directory's files: by dataset name for tfds, by pattern for grain."""
     if format == "tfrecord" and stock != "grain":
-        name = f"{dataset}:{version_in_metadata(version)}"
+        name = f"{dataset}:{convert_version(version)}"
         return {
             "dataset_type": "tfds",
             "dataset_path": location,
@@ -120,7 +120,7 @@ def _file_options(
 
 
 def format_maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat = "tfrecord") -> str:
-    """Return the options of `build_maxtext_settings` as one line, with the additional needs of prepacked rows."""
+    """Return the options of `build_maxtext_settings` as one line, with the loader that prepacked rows require."""
     options = _format_settings(build_maxtext_settings(notes, store, format))
     if notes.layout == "prepacked":
         return f"{_LOADER} {options}"
@@ -128,9 +128,9 @@ def format_maxtext_line(notes: NotesDeclaration, store: ArtifactStore, format: F
 
 
 def format_maxtext_lines(notes: NotesDeclaration, store: ArtifactStore) -> list[str]:
-    """Return the options of `build_maxtext_settings` for every declared format, a line for each.
+    """Return the options of `build_maxtext_settings`, one line per declared format.
 
-    The needs of prepacked rows come first, once, because no line is safe to use without them.
+    For prepacked rows, the first line names the required loader, because no other line is safe without it.
     """
     # remove duplicates, because the line for `hf`, which does not read shards, is the same for every format
     lines = list(dict.fromkeys(format_maxtext_line(notes, store, format) for format in notes.formats))
@@ -164,7 +164,7 @@ def format_evaluation_line(splits: Sequence[str]) -> list[str]:
 
 
 def can_evaluate(replay: MixtureDeclaration, facts: DirectoryFacts) -> bool:
-    """Return whether MaxText can evaluate on a mixture's second split. ``facts`` are the facts of its receipt."""
+    """Return whether MaxText can evaluate on a mixture's second split; ``facts`` are the facts of its receipt."""
     return len(replay.splits) > 1 and (replay.mode != "virtual" or is_for_hf(replay, facts.pipeline))
 
 
@@ -193,7 +193,7 @@ def format_combined_line(
             "grain_train_mixture_config_path": f"{location}/{GRAIN_MIXTURE}",
         }
     else:
-        settings = _file_options(
+        settings = _build_file_options(
             location, replay.dataset, replay.tfds_version, replay.splits, replay.format, facts.pipeline
         )
     if facts.layout == "prepacked":
@@ -202,9 +202,11 @@ def format_combined_line(
     # rows for tfds are stored one token longer, because tfds shifts the labels by one
     length = {"max_target_length": str(facts.row_length - (facts.pipeline == "tfds"))}
     tokenizer = tokenizer or f"<folder of {facts.tokenizer}, the tokenizer of {replay.sources[0].dataset}>"
-    # hf has grain's options, because neither packs
+    # grain's options also apply to hf, because neither packs
     pipeline: Pipeline = "tfds" if settings["dataset_type"] == "tfds" else "grain"
-    options = _format_settings(settings | length | _unpacked_args(tokenizer, pipeline, facts.rows, evaluates=evaluated))
+    options = _format_settings(
+        settings | length | _build_unpacked_options(tokenizer, pipeline, facts.rows, evaluates=evaluated)
+    )
     return f"MaxText: {options}"
 
 

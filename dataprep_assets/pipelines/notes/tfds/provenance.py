@@ -1,7 +1,7 @@
 """Origins of a directory's shards: `provenance.json`, written next to the directory.
 
-It has one entry per shard, by split, in the order of the directory. With it, a mixture can be separated into its
-sources, and every shard can be compared with its original file.
+The file has one entry per shard, by split, in the order of the directory. It allows a mixture to be separated into its
+sources, and every shard to be compared with its original file.
 
 Entry points: `ShardOrigin`, `read_provenance`, `write_provenance`.
 """
@@ -24,8 +24,8 @@ _NUMBERS = ("rows", "payload_bytes", "repeat")
 class ShardOrigin:
     """Origin of a directory's shard: the file with the same bytes in a different artifact.
 
-    `dataset` and `partition` name the shard's packed cohort. `repeat` is the number of earlier occurrences of the shard
-    in the directory. `part` is None in a record that was read from a file.
+    `dataset` and `partition` identify the shard's packed cohort. `repeat` is the number of earlier occurrences of the
+    shard in the directory. `part` is None in a record that was read from a file.
     """
 
     dataset: str
@@ -49,7 +49,7 @@ def write_provenance(staged: Path, splits: Mapping[str, Sequence[Mapping[str, An
 
 
 def read_provenance(path: Path) -> dict[str, list[tuple[str, ShardOrigin]]]:
-    """Return the name and origin of each shard by split; raise IntegrityError if the file is invalid."""
+    """Read split → name and origin of each shard; raise IntegrityError if the file is invalid."""
     try:
         splits = load_untrusted_json(path.read_bytes())["splits"]
         return {split: [_parse_entry(**entry) for entry in entries] for split, entries in splits.items()}

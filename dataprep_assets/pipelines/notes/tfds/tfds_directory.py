@@ -1,10 +1,10 @@
 """Artifacts `<dataset>/tfds_directory` and `<dataset>/array_record_directory`: directories for a trainer's loader.
 
-They contain the shards of all cohorts in month order under their global names (`linked_directory`).
+Each directory contains the shards of all cohorts, in month order, under their global names (`linked_directory`).
 
 Missing months, shards with different settings or from older rows, and patients in several cohorts are errors.
 
-Entry points: `tfds_directory_spec`, `build_tfds_directory`.
+Entry points: `build_tfds_directory_spec`, `build_tfds_directory`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,14 +30,14 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     PACKED_COHORTS,
     RowFacts,
-    packed_paths,
+    list_packed_paths,
     read_patients,
 )
 from dataprep_assets.pipelines.notes.cohorts.sharded_cohort import (
     COHORT_SHARDS,
     CohortShardsFacts,
-    row_ledger,
-    shard_names,
+    build_row_ledger,
+    list_shard_names,
 )
 from dataprep_assets.pipelines.notes.declaration import FileFormat, NotesDeclaration
 from dataprep_assets.pipelines.notes.privacy import hide_quoted_data
@@ -51,8 +51,8 @@ from dataprep_assets.pipelines.notes.tfds.linked_directory import (
     DIRECTORIES,
     Directory,
     DirectoryFacts,
+    build_split_metadata,
     link_shards,
-    split_counts,
 )
 from dataprep_assets.pipelines.notes.tfds.maxtext import format_maxtext_line
 from dataprep_assets.pipelines.notes.tfds.provenance import ShardOrigin
@@ -76,8 +76,8 @@ class TfdsDirectoryFacts(DirectoryFacts):
     patients_in_several_cohorts: int
 
 
-def tfds_directory_spec(notes: NotesDeclaration, format: FileFormat, *, shards: ArtifactSpec) -> ArtifactSpec:
-    """Return the specification of the directory in one format.
+def build_tfds_directory_spec(notes: NotesDeclaration, format: FileFormat, *, shards: ArtifactSpec) -> ArtifactSpec:
+    """Return the spec of the directory in one format.
 
     Args:
         notes: The dataset.
@@ -109,7 +109,7 @@ def _build_metadata(
 ) -> Mapping[str, ShownValue]:
     facts = TfdsDirectoryFacts.from_receipt(receipt)
     return {
-        **split_counts(receipt),
+        **build_split_metadata(receipt),
         "months": facts.months,
         "patients": facts.patients,
         "patients_in_several_cohorts": facts.patients_in_several_cohorts,
@@ -119,7 +119,7 @@ def _build_metadata(
 
 @dataclass(frozen=True, kw_only=True)
 class _Month:
-    """A month of a directory: its shards and its packed cohort, with their receipts."""
+    """Month of a directory: its shards and its packed cohort, with their receipts."""
 
     month: str
     shards: Artifact
@@ -130,7 +130,7 @@ class _Month:
 
 
 def _load_months(notes: NotesDeclaration, store: ArtifactStore, format: FileFormat) -> list[_Month]:
-    """Return every declared month, in order. Raises MissingArtifactError, naming the missing months."""
+    """Return all declared months, in order; raise MissingArtifactError with the names of missing months."""
     months = notes.months.expected_keys
     shards = [notes.artifact(COHORT_SHARDS[format], month) for month in months]
     cohorts = [notes.artifact(PACKED_COHORTS, month) for month in months]
@@ -176,9 +176,9 @@ def _require_same(notes: NotesDeclaration, months: Sequence[_Month]) -> None:
         if receipt.inputs[PACKED_COHORTS] != month.packed_receipt.content:
             raise IntegrityError(f"{month.shards}: was not built from the current rows of packed_cohorts. Rebuild it")
         stored_settings = facts.model_dump() | {"tokenizer": receipt.inputs["tokenizer"]}
-        # Compare stored settings with the current declaration. Compare others, such as token ids, only between months.
+        # compare declared settings with the declaration, and other settings, such as token ids, only between months
         wrong_names = [name for name, value in declared_settings.items() if stored_settings[name] != value]
-        # the tokenizer's name may change, because the comparison of digests above is enough
+        # ignore the tokenizer's name, because the digests are compared above
         shared_keys = RowFacts.model_fields.keys() - {"tokenizer"}
         wrong_names += sorted(name for name in shared_keys if getattr(facts, name) != getattr(first_facts, name))
         if wrong_names or facts.splits.keys() != notes.splits.keys():
@@ -203,7 +203,7 @@ def _build_recipe(notes: NotesDeclaration, months: Sequence[_Month], format: Fil
             "duplicate_patients": notes.duplicate_patients,
             "format": format,
         },
-        # include the recipes, because shards with the same bytes may have different ones
+        # include the recipes, because shards with the same bytes may have different recipes
         sources={"recipes of the shards": digest_value([m.receipt.key for m in months])},
         upstream={f"{m.shards.name}/{m.month}": m.receipt.content for m in months}
         | {f"{m.packed.name}/{m.month}": m.packed_receipt.content for m in months},
@@ -215,7 +215,7 @@ def build_tfds_directory(
 ) -> tuple[Receipt, bool]:
     """Build the directory in ``format`` unless it is up to date; return its receipt and whether it was reused.
 
-    Raises MissingArtifactError, naming the months that are missing from ``store``; IntegrityError for incompatible
+    Raises MissingArtifactError with the months that are missing from ``store``; IntegrityError for incompatible
     shards and, unless ``notes`` allow it, for patients in several cohorts; ConfigError for a split without rows and for
     an undeclared format.
     """
@@ -228,7 +228,7 @@ def build_tfds_directory(
         patients, several = _count_patients(notes, store, months)
         directory = _describe_directory(notes, months, format)
         joined_files = link_shards(staged, store, directory)
-        rows = sum(split.rows for split in directory.info().splits)
+        rows = sum(split.rows for split in directory.build_info().splits)
         in_shards = sum(m.receipt.ledger.documents for m in months if m.receipt.ledger is not None)
         if rows != in_shards:
             raise IntegrityError(
@@ -242,12 +242,12 @@ def build_tfds_directory(
                 directory=directory.path,
                 version=directory.version,
                 format=format,
-                splits=directory.counts(),
+                splits=directory.count_splits(),
                 months=len(months),
                 patients=patients,
                 patients_in_several_cohorts=several,
             ),
-            ledger=row_ledger(rows, (m.receipt.ledger for m in months)),
+            ledger=build_row_ledger(rows, (m.receipt.ledger for m in months)),
             joined=joined_files,
         )
 
@@ -257,7 +257,7 @@ def build_tfds_directory(
 
 def _describe_directory(notes: NotesDeclaration, months: Sequence[_Month], format: FileFormat) -> Directory:
     splits = {split: [o for m in months for o in _list_origins(notes, m, split, format)] for split in notes.splits}
-    # refuse a split without shards, because TFDS rejects it
+    # reject a split without shards here, because TFDS would reject it
     if empty := [split for split, origins in splits.items() if not origins]:
         raise ConfigError(f"{notes.dataset}: no rows in splits {', '.join(empty)}. Raise their shares, or remove them")
     return Directory(
@@ -274,7 +274,7 @@ def _list_origins(notes: NotesDeclaration, month: _Month, split: str, format: Fi
     lengths, sizes = month.facts.splits[split].shard_lengths, month.facts.splits[split].payload_bytes
     origins = []
     for name, rows, payload_bytes in zip(
-        shard_names(notes, split, month.month, len(lengths), format), lengths, sizes, strict=True
+        list_shard_names(notes, split, month.month, len(lengths), format), lengths, sizes, strict=True
     ):
         record = month.receipt.file(name)
         origins.append(
@@ -292,18 +292,20 @@ def _list_origins(notes: NotesDeclaration, month: _Month, split: str, format: Fi
 
 
 def _count_patients(notes: NotesDeclaration, store: ArtifactStore, months: Sequence[_Month]) -> tuple[int, int]:
-    """Return the numbers of patients and of patients in several cohorts; raise IntegrityError if not allowed."""
-    of_month = []
+    """Count patients, and patients in several cohorts; raise IntegrityError if the latter are not allowed."""
+    digests_by_month = []
     for month in months:
-        paths = [path.patients for path in packed_paths(notes, month.month).values()]
+        paths = [path.patients for path in list_packed_paths(notes, month.month).values()]
         directory = store.local(month.packed, paths)
-        of_month.append(np.concatenate([read_patients(directory / path) for path in paths]))
-    all_digests = np.concatenate(of_month)
+        digests_by_month.append(np.concatenate([read_patients(directory / path) for path in paths]))
+    all_digests = np.concatenate(digests_by_month)
     distinct, counts = np.unique(all_digests.view("V16"), return_counts=True)
     repeated = distinct[counts > 1]
     if repeated.size and notes.duplicate_patients == "fail":
         among = [
-            month.month for month, digests in zip(months, of_month, strict=True) if np.isin(digests, repeated).any()
+            month.month
+            for month, digests in zip(months, digests_by_month, strict=True)
+            if np.isin(digests, repeated).any()
         ]
         raise IntegrityError(
             f"{notes.dataset}: {count_of(repeated.size, 'patient is', 'patients are')} in several cohorts, including "
@@ -312,12 +314,12 @@ def _count_patients(notes: NotesDeclaration, store: ArtifactStore, months: Seque
     return int(distinct.size), int(repeated.size)
 
 
-# --- the checks
+# Checks of the directory of one dataset
 
 
 @dataclass(frozen=True)
 class OpenedNotes(OpenedDirectory):
-    """Opened directory of one dataset in one format, the subject of the checks."""
+    """Directory of one dataset in one format, opened for checks."""
 
     notes: NotesDeclaration
     format: FileFormat
@@ -329,7 +331,7 @@ def _open_directory(
     return OpenedNotes(notes.artifact(DIRECTORIES[format]), store, notes, notes, format).with_local_files()
 
 
-def matches_cohort_shards(opened_notes: OpenedNotes) -> Finding:
+def check_cohort_shards(opened_notes: OpenedNotes) -> Finding:
     """Check that a rebuild from the cohorts' current shards gives the same directory.
 
     The comparison covers the declared months and their order, the shards' bytes, and the metadata's names, lengths,
@@ -352,20 +354,20 @@ def matches_cohort_shards(opened_notes: OpenedNotes) -> Finding:
     )
 
 
-def patients_disjoint(opened_notes: OpenedNotes) -> Finding:
-    """Check that each patient's digest is in one split and, unless the declaration allows more, in one cohort."""
+def check_patients(opened_notes: OpenedNotes) -> Finding:
+    """Check that each patient is in only one split and, unless the declaration allows several, in only one cohort."""
     notes, store = opened_notes.notes, opened_notes.store
-    of_split: dict[str, list[Any]] = {split: [] for split in notes.splits}
+    digests_by_split: dict[str, list[Any]] = {split: [] for split in notes.splits}
     for month in notes.months.expected_keys:
-        paths = packed_paths(notes, month)
+        paths = list_packed_paths(notes, month)
         folder = store.local(notes.artifact(PACKED_COHORTS, month), [path.patients for path in paths.values()])
         for split, path in paths.items():
-            of_split[split].append(read_patients(folder / path.patients))
+            digests_by_split[split].append(read_patients(folder / path.patients))
     distinct, several, defects = 0, 0, list[str]()
     in_splits = []
-    for split, of_months in of_split.items():
-        distinct_digests, counts = np.unique(np.concatenate(of_months), return_counts=True)
-        # a split has each digest at most once, so a digest that occurs twice across all splits is in two splits
+    for split, month_digests in digests_by_split.items():
+        distinct_digests, counts = np.unique(np.concatenate(month_digests), return_counts=True)
+        # with one occurrence per split, a digest that occurs twice across all splits is in two splits
         in_splits.append(distinct_digests)
         distinct += distinct_digests.size
         repeat_count = int(np.count_nonzero(counts > 1))
@@ -373,7 +375,7 @@ def patients_disjoint(opened_notes: OpenedNotes) -> Finding:
         if repeat_count and notes.duplicate_patients == "fail":
             repeated = distinct_digests[counts > 1]
             months = [
-                m for m, d in zip(notes.months.expected_keys, of_months, strict=True) if np.isin(d, repeated).any()
+                m for m, d in zip(notes.months.expected_keys, month_digests, strict=True) if np.isin(d, repeated).any()
             ]
             defects.append(
                 f"{split}: {count_of(repeat_count, 'patient is', 'patients are')} in several cohorts, including "
@@ -397,9 +399,9 @@ DIRECTORY_CHECKS: tuple[Check[OpenedNotes], ...] = (
         "matches_cohort_shards",
         "The directory has every declared month once and in order. Rebuilding it from the current cohort "
         "shards gives the same bytes, counts and TFDS metadata.",
-        matches_cohort_shards,
+        check_cohort_shards,
         version=2,
     ),
-    Check("patients_disjoint", "No patient is in two splits or in two cohorts.", patients_disjoint),
+    Check("patients_disjoint", "No patient is in two splits or in two cohorts.", check_patients),
     TFDS_READS,
 )

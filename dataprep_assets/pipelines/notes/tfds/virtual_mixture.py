@@ -1,4 +1,4 @@
-"""Mixture files for loaders, for a virtual mixture, which has no shards of its own."""
+"""Files that configure loaders to read a virtual mixture, which has no shards of its own."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from dataprep_assets.packing.stock_maxtext import Pipeline
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 
 GRAIN_MIXTURE = "grain_mixture.json"
-"""File for grain: dataset → pattern of its shards, and weight."""
+"""File for grain: dataset → pattern and weight of its shards."""
 BUILDER_DIRECTORIES = "builder_directories.json"
 """File for `tfds.builder_from_directories`: the directories, in declared order."""
 HF_CARD = "README.md"
@@ -17,7 +17,7 @@ HF_CARD = "README.md"
 
 
 def is_for_hf(replay: MixtureDeclaration, pipeline: Pipeline | None) -> bool:
-    """Return whether a mixture of sources for this pipeline has an `HF_CARD`, which cannot express weights."""
+    """Return whether a mixture of sources for `pipeline` has an `HF_CARD`; the card cannot express weights."""
     return replay.mode == "virtual" and pipeline == "hf" and all(source.weight is None for source in replay.sources)
 
 
@@ -28,9 +28,9 @@ def write_mixture(
 
     Args:
         staged: The staging directory of the mixture.
-        replay: The mixture's declaration; undeclared weights follow from the rows.
+        replay: The mixture's declaration; undeclared weights are numbers of rows.
         locations: Dataset → path or URL of its directory of shards, in declared order.
-        rows: Dataset → its rows in the first split.
+        rows: Dataset → number of its rows in the first split.
     """
     if replay.format == "tfrecord":
         _write_json(staged / BUILDER_DIRECTORIES, list(locations.values()))
@@ -53,7 +53,7 @@ def write_hf_card(staged: Path, files: Mapping[str, Sequence[str]]) -> None:
 
 def read_hf_card(path: Path) -> dict[str, list[str]]:
     """Read the files that `write_hf_card` wrote; raise ValueError, KeyError or TypeError for an invalid card."""
-    # the text between the two lines of hyphens is only JSON
+    # strip the two lines of hyphens, because the text between them is JSON
     (config,) = json.loads(path.read_text().strip().strip("-"))["configs"]
     return {str(entry["split"]): [str(file) for file in entry["path"]] for entry in config["data_files"]}
 

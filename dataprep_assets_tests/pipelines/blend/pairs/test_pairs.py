@@ -16,12 +16,12 @@ from pydantic import ValidationError
 
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
-from dataprep_assets.formats.preference_rows import PreferenceRow, read_preferences, schema
+from dataprep_assets.formats.preference_rows import PreferenceRow, build_schema, read_preferences
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.pairs.lengths import build_length_rows, lengths_balanced
-from dataprep_assets.pipelines.blend.pairs.pairs import pairs_shards
+from dataprep_assets.pipelines.blend.pairs.pairs import prepare_pairs_shards
 from dataprep_assets.pipelines.blend.pairs.pairs_checks import PAIRS_CHECKS, OpenedPairs
 from dataprep_assets.pipelines.blend.pairs.shard import PAIRS_FILE
 from dataprep_assets.pipelines.blend.pairs.view import CHECKS, PreferenceView
@@ -130,9 +130,9 @@ def test_counts_of_receipt_status_and_card(finished: Blend) -> None:
     assert any(line.endswith("labels: form kto") for line in lines)
     card = json.loads((finished.directory("data_card") / "croissant.json").read_bytes())
     assert any("prompt_ids" in json.dumps(record) for record in card["recordSet"])
-    (kto,) = (line for line in finished.component.trainer_lines(finished.store) if "KTOTrainer" in line)
+    (kto,) = (line for line in finished.component.describe_trainers(finished.store) if "KTOTrainer" in line)
     assert_names(kto, str(finished.directory("kto")), "'train'")
-    dpo = [line for line in finished.component.trainer_lines(finished.store) if "DPOTrainer" in line]
+    dpo = [line for line in finished.component.describe_trainers(finished.store) if "DPOTrainer" in line]
     assert [str(finished.run_directory) in line for line in dpo] == [True]
 
 
@@ -212,7 +212,7 @@ def test_parquet_and_json_lines_give_the_same_rows(tmp_path: Path) -> None:
     with blend(declared(folder, {"rows": rows}, num_shards=1, blend=data), tmp_path / "parquet") as made:
         build(made)
         found = list(rows_of(made).values())
-    assert [list(a.differences(b)) for a, b in zip(expected, found, strict=True)] == [[]] * len(rows)
+    assert [list(a.find_differences(b)) for a, b in zip(expected, found, strict=True)] == [[]] * len(rows)
 
 
 def test_remarks_name_unread_keys_and_texts_that_the_template_drops(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_sensitive_blend_shows_no_text_and_no_key(tmp_path: Path, monkeypatch:
 def shard(finished: Blend, tmp_path: Path) -> OpenedPairs:
     """A shard of pairs that a test may damage."""
     store = LocalArtifacts(Path(shutil.copytree(finished.root, tmp_path / "root")))
-    return OpenedPairs.open(pairs_shards(finished.declaration, store, finished.plan, ["mixed-00000"])[0])
+    return OpenedPairs.open(prepare_pairs_shards(finished.declaration, store, finished.plan, ["mixed-00000"])[0])
 
 
 def find(shard: OpenedPairs) -> set[str]:
@@ -295,13 +295,13 @@ def edit(shard: OpenedPairs, column: str, change: Any) -> None:
     """Rewrite a column of the file; JSON is given as text."""
     path = shard.directory / PAIRS_FILE
     table = pq.read_table(path, partitioning=None)
-    index, kind = table.column_names.index(column), schema().field(column).type
+    index, kind = table.column_names.index(column), build_schema().field(column).type
     values = table.column(index).to_pylist()
     change(values)
     storage = pa.array(values, pa.list_(pa.string()) if isinstance(kind.value_type, pa.JsonType) else kind)
     array = storage.cast(kind)
     path.unlink()
-    pq.write_table(table.set_column(index, column, array).cast(schema()), path, write_statistics=False)
+    pq.write_table(table.set_column(index, column, array).cast(build_schema()), path, write_statistics=False)
 
 
 def change_id(values: list[Any]) -> None:
@@ -358,7 +358,7 @@ def test_equal_sides_are_found(shard: OpenedPairs) -> None:
     for name in ("", "_ids", "_mask", "_length"):
         index = table.column_names.index(f"rejected{name}")
         table = table.set_column(index, f"rejected{name}", table.column(f"chosen{name}"))
-    pq.write_table(table.cast(schema()), shard.directory / PAIRS_FILE)
+    pq.write_table(table.cast(build_schema()), shard.directory / PAIRS_FILE)
     assert "sides_differ" in find(shard)
 
 
@@ -440,7 +440,7 @@ def test_rows_of_a_view_are_traced_to_the_source_and_back(texts: Blend, name: st
 
 
 def test_each_trainer_gets_its_files(texts: Blend) -> None:
-    lines = "\n".join(texts.component.trainer_lines(texts.store))
+    lines = "\n".join(texts.component.describe_trainers(texts.store))
     assert_names(lines, "DPOTrainer", "KTOTrainer", "LLaMA-Factory", "axolotl", "NeMo-RL")
     where = texts.directory("pairs_ranked").resolve()
     for split in ("train", "validation"):

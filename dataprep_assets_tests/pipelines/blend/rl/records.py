@@ -8,7 +8,7 @@ from dataprep_assets.engine.checks.verdicts import find_all
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
-from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_CHECKS, OpenedRecords, rl_shards
+from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_CHECKS, OpenedRecords, prepare_rl_shards
 from dataprep_assets.pipelines.blend.rl.shard import RlShard
 from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, write_rows
 
@@ -48,7 +48,7 @@ def finished_rl_shards(blend: BlendDeclaration, root: Path) -> list[RlShard]:
     """The shards of a finished blend."""
     store = LocalArtifacts(root)
     plan = load_blend_plan(blend, store)
-    return rl_shards(blend, store, plan, plan.partitions)
+    return prepare_rl_shards(blend, store, plan, plan.partitions)
 
 
 def prove_rl_jsonl(work: RlShard) -> dict[str, Finding]:

@@ -166,7 +166,7 @@ def test_facts_and_metadata_count_answers_and_tools(finished: Blend) -> None:
 
 
 def test_each_trainer_gets_its_line(finished: Blend) -> None:
-    lines = finished.component.trainer_lines(finished.store)
+    lines = finished.component.describe_trainers(finished.store)
     where = {name: str(finished.directory(name).resolve()) for name in NAMES}
     by_trainer = {line.partition(":")[0]: line for line in lines if "no expected answer" not in line}
     files = json.dumps([f"{where['verl']}/train-0000{n}-of-00002.parquet" for n in range(2)])
@@ -195,7 +195,7 @@ def test_every_row_is_traced_to_its_record_and_back(finished: Blend, name: str) 
             assert trace_documents(tracer, file=found.file, row=found.row) == [found]
             (place,) = (p for p in found.places if p.artifact.endswith(f"/{name}"))
             assert place.at["sample"] == number
-            source = Path(finished.declaration.data_blend().units()[0].dataset.path) / Path(found.file).name
+            source = Path(finished.declaration.load_data_blend().list_units()[0].dataset.path) / Path(found.file).name
             assert json.loads(source.read_text(encoding="utf-8").splitlines()[found.row - 1]) == records[number]
             path, row = finished.directory(name) / place.file, place.at["row"]
             assert isinstance(row, int)
@@ -319,7 +319,7 @@ def test_a_killed_build_keeps_its_finished_files(finished: Blend, store: LocalAr
     whole = store.require(artifact).content
     assert store.remove(artifact)
     with (
-        patch.object(record_columns, "card_bytes", side_effect=KeyboardInterrupt),
+        patch.object(record_columns, "encode_card", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         build_view(finished.declaration, store, RecordView.load(name))

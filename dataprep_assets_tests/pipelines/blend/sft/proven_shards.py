@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataprep_assets.engine.checks.check import Finding
-from dataprep_assets.formats.packed_rows import schema
+from dataprep_assets.formats.packed_rows import build_schema
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.sft.opened_shard import OpenedShard
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS
@@ -51,9 +51,9 @@ def edit(shard: Shard, change: Callable[[list[dict[str, list[int]]]], Any], kind
     """Rewrite the packed file with its rows changed in place."""
     rows = shard.rows
     change(rows)
-    with pq.ParquetWriter(shard.directory / PACKED, kinds or schema()) as writer:
+    with pq.ParquetWriter(shard.directory / PACKED, kinds or build_schema()) as writer:
         for start in range(0, len(rows), 4):
-            writer.write_table(pa.Table.from_pylist(rows[start : start + 4], kinds or schema()))
+            writer.write_table(pa.Table.from_pylist(rows[start : start + 4], kinds or build_schema()))
 
 
 def with_facts(shard: Shard, **facts: Any) -> Shard:

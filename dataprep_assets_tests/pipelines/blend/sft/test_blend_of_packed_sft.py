@@ -15,16 +15,16 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.integrity.verify import verify_path
 from dataprep_assets.pipelines.blend.blend_checks import CHECKS, OpenedRun, blend_run_intact, mixture_matches_weights
-from dataprep_assets.pipelines.blend.blend_sample import blend_engine
-from dataprep_assets.pipelines.blend.dataset import blend_specs
+from dataprep_assets.pipelines.blend.blend_sample import build_blend_engine
+from dataprep_assets.pipelines.blend.dataset import build_blend_specs
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.plan.blend_preview import build_blend_preview
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.runs import build_blend_run
-from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
-from dataprep_assets.pipelines.blend.sft.spool import spool_artifact
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, prepare_sft_shards
+from dataprep_assets.pipelines.blend.sft.spool import get_spool_artifact
 from dataprep_assets.stores.files import sha256_file
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets_tests.messages import assert_names, raises
@@ -65,8 +65,8 @@ def _run(blend: BlendDeclaration, root: Path) -> tuple[Receipt, Path]:
     build_blend_preview(blend, store, plan)
     for partition in plan.partitions:
         build_blend_snapshot(blend, store, plan, partition)
-    ensure_certificate(blend_engine(blend), store)
-    shards = sft_shards(blend, store, plan, plan.partitions)
+    ensure_certificate(build_blend_engine(blend), store)
+    shards = prepare_sft_shards(blend, store, plan, plan.partitions)
     results = list(build_packed_sft(shards, workers=1))
     assert not [result.error for result in results if result.error]
     receipt, _ = build_blend_run(blend, store, plan, shards)
@@ -114,19 +114,19 @@ def test_its_run_passes_the_proofs_and_nothing_is_stale(tmp_path: Path) -> None:
     _, directory = _run(blend, tmp_path / "out")
     store = LocalArtifacts(tmp_path / "out")
     plan = load_blend_plan(blend, store)
-    shards = sft_shards(blend, store, plan, plan.partitions)
+    shards = prepare_sft_shards(blend, store, plan, plan.partitions)
     for check in CHECKS:
         finding = check.run(OpenedRun.open(blend, store))
         assert finding.passed, finding.summary
-    assert list(find_stale(blend_specs(blend), store)) == []
+    assert list(find_stale(build_blend_specs(blend), store)) == []
     # of a shard that there was, whose build was killed; another run is making one that there is
-    spools, gone = LocalArtifacts(shards[0].scratch), spool_artifact(blend.artifact("packed_sft", "gone-00000"), 0)
-    for spool in (gone, spool_artifact(shards[0].artifact, 0)):
+    spools, gone = LocalArtifacts(shards[0].scratch), get_spool_artifact(blend.artifact("packed_sft", "gone-00000"), 0)
+    for spool in (gone, get_spool_artifact(shards[0].artifact, 0)):
         spools.directory(spool).mkdir(parents=True)
         (spools.directory(spool) / "tokens.bin").touch()
     assert spools.root.is_relative_to(list_folders(store, blend.dataset)[0])  # where `permissions_private` looks
     assert [str(one) for one in verify_path(tmp_path / "out") if one.defects] == []
-    remove_leftovers(blend_specs(blend), store)
+    remove_leftovers(build_blend_specs(blend), store)
     assert spools.partitions(blend.dataset, "sft_spool") == [f"{shards[0].artifact.partition}.00000000"]
     next((directory / "splits" / "train").iterdir()).unlink()
     assert not blend_run_intact(OpenedRun.open(blend, store)).passed

@@ -116,7 +116,7 @@ def test_both_views_have_all_sequences_of_the_run(finished: Blend) -> None:
 
 
 def test_each_trainer_gets_its_line(finished: Blend) -> None:
-    lines = finished.component.trainer_lines(finished.store)
+    lines = finished.component.describe_trainers(finished.store)
     where = str(finished.directory("sft_rows").resolve())
     by_trainer = {line.partition(":")[0]: line for line in lines if where in line and f"{where}_packed" not in line}
     assert list(by_trainer) == ["TRL, unsloth", "axolotl", "LLaMA-Factory", "SkyRL"]
@@ -452,7 +452,7 @@ def test_a_view_of_other_packed_rows_is_not_traced(finished: Blend, store: Local
 
 def test_the_end_of_a_run_always_has_the_totals(finished: Blend) -> None:
     dataset, store = finished.component, finished.store
-    (totals,) = dataset.total_lines(store)
+    (totals,) = dataset.describe_totals(store)
     section, *_ = build_sections(dataset, store, losses=Section(lines=[]))
     assert totals in section.end
     assert totals not in section.lines

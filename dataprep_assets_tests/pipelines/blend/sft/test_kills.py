@@ -10,7 +10,7 @@ import pytest
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.commit import SPOOLS
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
-from dataprep_assets.pipelines.blend.sft.spool import TOKENS, spool_artifact
+from dataprep_assets.pipelines.blend.sft.spool import TOKENS, get_spool_artifact
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.faults.armed import Role, armed, passed
 from dataprep_assets_tests.pipelines.blend.sft.command import shard_of
@@ -100,7 +100,7 @@ def test_finished_spools_are_not_made_again(ground: Ground, tmp_path: Path) -> N
     root = tmp_path / "root"
     run(ground.sources, ground.tokenizer, root, tmp_path / "first", "run", number)
     shard = shard_of(ground.sources, ground.tokenizer, root)
-    spools = [spool_artifact(shard.artifact, ordinal) for ordinal in range(FILES)]
+    spools = [get_spool_artifact(shard.artifact, ordinal) for ordinal in range(FILES)]
     store = LocalArtifacts(shard.scratch)
     assert all(store.receipt(spool) is not None for spool in spools)
     tokens = store.directory(spools[1]) / TOKENS

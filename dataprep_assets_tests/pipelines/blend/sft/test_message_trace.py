@@ -14,14 +14,14 @@ from dataprep_assets.engine.trace.trace import Trace, Tracer, trace_documents
 from dataprep_assets.errors import ConfigError, IntegrityError, NotFoundError
 from dataprep_assets.formats import sft_rows
 from dataprep_assets.integrity.artifacts import LocalArtifacts
-from dataprep_assets.pipelines.blend.blend_sample import blend_engine
+from dataprep_assets.pipelines.blend.blend_sample import build_blend_engine
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.plan.blend_plan import build_blend_plan
 from dataprep_assets.pipelines.blend.plan.blend_snapshot import build_blend_snapshot
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.runs import build_blend_run
-from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, sft_shards
+from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft, prepare_sft_shards
 from dataprep_assets.pipelines.blend.sft.view import ConversationView
 from dataprep_assets.pipelines.blend.view import build_view
 from dataprep_assets.stream.engine_certificate import ensure_certificate
@@ -69,8 +69,8 @@ def build(home: Path, **sft: Any) -> Built:
     plan = load_blend_plan(blend, store)
     for partition in plan.partitions:
         build_blend_snapshot(blend, store, plan, partition)
-    ensure_certificate(blend_engine(blend), store)
-    shards = sft_shards(blend, store, plan, plan.partitions)
+    ensure_certificate(build_blend_engine(blend), store)
+    shards = prepare_sft_shards(blend, store, plan, plan.partitions)
     for result in build_packed_sft(shards, workers=1):
         assert result.error is None
     build_blend_run(blend, store, plan, shards)

@@ -220,19 +220,19 @@ def test_a_view_without_calls_has_no_column_for_them(tmp_path: Path) -> None:
 def test_content_that_is_no_text_is_refused() -> None:
     parts = [{"type": "text", "text": "x"}]
     with raises(FormatError, "a.jsonl", 7, "message 0", "join_text_parts", "messages"):
-        message_rows.row_of([{"role": "user", "content": parts}], None, {}, "a.jsonl", 7)
+        message_rows.build_row([{"role": "user", "content": parts}], None, {}, "a.jsonl", 7)
 
 
 def test_a_call_without_a_function_gets_one() -> None:
-    row = message_rows.row_of(called({"name": "look", "arguments": {"y": 1}}), None, {}, "a.jsonl", 7)
+    row = message_rows.build_row(called({"name": "look", "arguments": {"y": 1}}), None, {}, "a.jsonl", 7)
     assert row["messages"] == called(call({"y": 1}))
 
 
 def test_keys_of_rows_and_kwargs_are_kept(tmp_path: Path) -> None:
-    row = message_rows.row_of([QUESTION, ANSWER], [TOOL], {"enable_thinking": False}, "a.jsonl", 7)
-    call_row = message_rows.row_of(called(CALL, {**CALL, "id": 4}), None, {}, "a.jsonl", 8)
+    row = message_rows.build_row([QUESTION, ANSWER], [TOOL], {"enable_thinking": False}, "a.jsonl", 7)
+    call_row = message_rows.build_row(called(CALL, {**CALL, "id": 4}), None, {}, "a.jsonl", 8)
     keys = message_rows.write_lines(tmp_path / "a.jsonl", [row, call_row])
-    message_rows.write_parquet(tmp_path / "a.parquet", iter([row, call_row]), keys.schema())
+    message_rows.write_parquet(tmp_path / "a.parquet", iter([row, call_row]), keys.build_schema())
     assert list(message_rows.read_parquet(tmp_path / "a.parquet")) == [row, call_row]
     assert list(message_rows.read_lines(tmp_path / "a.jsonl")) == [row, call_row]
     first = pq.read_table(tmp_path / "a.parquet").to_pylist()[0]

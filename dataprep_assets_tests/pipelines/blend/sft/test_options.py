@@ -12,7 +12,7 @@ from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.data_blend import DataBlend
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.pairs.options import PairsOptions
-from dataprep_assets.pipelines.blend.plan.planner import stage_identity
+from dataprep_assets.pipelines.blend.plan.planner import collect_stage_identity
 from dataprep_assets.pipelines.blend.sft.chat_plan import find_unprompted_header
 from dataprep_assets.pipelines.blend.sft.declared_template import has_local_template, load_declared_template
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
@@ -52,7 +52,7 @@ def test_a_preset_is_one_side_of_everything_and_three_keys_change_it() -> None:
 
 def test_a_default_that_is_declared_changes_no_key() -> None:
     named = blend(like="ours", answers="every", join_text_parts=False)
-    assert stage_identity(named) == stage_identity(blend())
+    assert collect_stage_identity(named) == collect_stage_identity(blend())
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_default_that_is_declared_changes_no_key() -> None:
     [({"like": "nemotron"}, "choices"), ({"template_kwargs": {"effort": "low"}}, "template_kwargs")],
 )
 def test_a_choice_that_can_change_a_byte_is_part_of_the_keys(given: dict[str, Any], name: str) -> None:
-    found = stage_identity(blend(**given))["options"]
-    assert found[name] != stage_identity(blend())["options"][name]
+    found = collect_stage_identity(blend(**given))["options"]
+    assert found[name] != collect_stage_identity(blend())["options"][name]
     changes = {"choices": options(**given).choices, "template_kwargs": options(**given).template_kwargs}
     assert plan(**changes).key_parts()[name] == found[name]
 

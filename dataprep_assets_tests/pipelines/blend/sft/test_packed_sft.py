@@ -17,7 +17,7 @@ from dataprep_assets.execution.pool import TaskEngine
 from dataprep_assets.formats.row_origins import ORIGINS
 from dataprep_assets.pipelines.blend.sft.packed_sft import build_packed_sft
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE, PackPlan
-from dataprep_assets.pipelines.blend.sft.spool import spool_artifact
+from dataprep_assets.pipelines.blend.sft.spool import get_spool_artifact
 from dataprep_assets.sources.readers.row_files import RowRange
 from dataprep_assets.sources.readers.rows import split_rows
 from dataprep_assets.tokenization.chat.choices import OURS
@@ -121,7 +121,7 @@ def test_a_finished_shard_needs_no_cluster_and_loses_its_spools(
 ) -> None:
     todo = work(tmp_path / "out", [source(write_rows(tmp_path / "a.jsonl", ROWS))], plan())
     first = build(todo)
-    left = spool_artifact(todo.artifact, todo.sources[0].ordinal).directory(todo.scratch)
+    left = get_spool_artifact(todo.artifact, todo.sources[0].ordinal).directory(todo.scratch)
     left.mkdir(parents=True)
     monkeypatch.setitem(sys.modules, "ray", None)
     (again,) = build_packed_sft([todo], workers=2, engine=TaskEngine("ray"))

@@ -17,7 +17,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.blend.plan.plan import load_blend_plan
 from dataprep_assets.pipelines.blend.sft.options import SftOptions
-from dataprep_assets.pipelines.blend.sft.packed_sft import sft_shards
+from dataprep_assets.pipelines.blend.sft.packed_sft import prepare_sft_shards
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import PACKED_SFT_CHECKS, open_shard
 from dataprep_assets_tests.faults.edits import edit_json
 from dataprep_assets_tests.messages import assert_names
@@ -93,7 +93,7 @@ def sequences(made: Blend, name: str) -> list[tuple[list[int], list[int]]]:
 def test_keys_change_only_if_it_is_set(plain: Blend, padded: Blend) -> None:
     for made, names in ((plain, set()), (padded, {"pad_to_multiple", "pad_id"})):
         plan = load_blend_plan(made.declaration, made.store)
-        (first, *_) = sft_shards(made.declaration, made.store, plan, plan.partitions)
+        (first, *_) = prepare_sft_shards(made.declaration, made.store, plan, plan.partitions)
         assert {name for name in first.recipe.settings if name.startswith("pad")} == names
     options = {"pack_size": PACK_SIZE, "chat_template": "chatml_reasoning", "pad_to_multiple": 1}
     same = plain.declaration.model_copy(update={"sft": SftOptions.model_validate(options)})
@@ -104,7 +104,7 @@ def test_keys_change_only_if_it_is_set(plain: Blend, padded: Blend) -> None:
 
 def test_the_trainer_is_told_the_multiple(plain: Blend, padded: Blend) -> None:
     line = f"pad_seq_to_mult={MULTIPLE}"
-    assert [line in made.component.trainer_lines(made.store) for made in (plain, padded)] == [False, True]
+    assert [line in made.component.describe_trainers(made.store) for made in (plain, padded)] == [False, True]
 
 
 def test_places_of_a_trace_have_no_padding(padded: Blend) -> None:
@@ -175,7 +175,7 @@ def test_wrong_padding_fails_a_check(
 ) -> None:
     declaration, store = padded.declaration, LocalArtifacts(padded.root)
     plan = load_blend_plan(declaration, store)
-    (shard, *_) = sft_shards(declaration, store, plan, plan.partitions)
+    (shard, *_) = prepare_sft_shards(declaration, store, plan, plan.partitions)
     opened = open_shard(shard)
     path = tmp_path / "packed.parquet"
     blocks = [change(block) for block in open_packed_file(opened.directory / "packed.parquet")]

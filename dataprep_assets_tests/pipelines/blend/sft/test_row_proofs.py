@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataprep_assets.formats.packed_rows import schema
+from dataprep_assets.formats.packed_rows import build_schema
 from dataprep_assets.pipelines.blend.sft.packed_sft_checks import no_repeated_special_tokens
 from dataprep_assets.pipelines.blend.sft.shard import PACKED, QUARANTINE
 from dataprep_assets_tests.messages import assert_names
@@ -44,7 +44,7 @@ def test_a_count_that_is_not_the_files_is_found(fact: str, shard: Shard) -> None
 
 
 def test_another_schema_is_found(shard: Shard) -> None:
-    wide = pa.schema([(f.name, pa.list_(pa.int64())) for f in schema()])
+    wide = pa.schema([(f.name, pa.list_(pa.int64())) for f in build_schema()])
     edit(shard, lambda rows: None, wide)
     assert_names(failing(shard)["rows_valid"], "input_ids", "list<element: int32>")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from dataprep_assets.engine.yaml.remark import Remark
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets.pipelines.blend.remarks import blend_remarks
+from dataprep_assets.pipelines.blend.remarks import find_blend_remarks
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 from dataprep_assets_tests.tokenization.chat.trap import CHATML
@@ -25,7 +25,7 @@ def remarks(folder: Path, **keys: Any) -> list[Remark]:
         "sft": {"pack_size": 64, "chat_template": CHATML, **keys.pop("sft", {})},
         **keys,
     }
-    return list(blend_remarks(BlendDeclaration.model_validate(declared)))
+    return list(find_blend_remarks(BlendDeclaration.model_validate(declared)))
 
 
 def test_dropped_features_are_named_with_the_number_of_rows(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def chats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blend]:
 
 
 def lines(made: Blend) -> list[str]:
-    return [line for line in made.component.trainer_lines(made.store) if line.startswith("OLMo-core")]
+    return [line for line in made.component.describe_trainers(made.store) if line.startswith("OLMo-core")]
 
 
 def sequences(made: Blend) -> list[tuple[list[int], list[int]]]:

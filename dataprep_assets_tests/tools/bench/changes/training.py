@@ -291,10 +291,11 @@ class Training:
         }
         for step in range(self.step, min(self.step + self.random.randint(4, 40), data.steps)):
             self.before.append(self.loop.copy())
-            batch, sources = data.batch(step), data.sampler.rule(step).revision.sources
+            batch, sources = data.batch(step), data.sampler.find_rule(step).revision.sources
             wrote, rows = Step(batch.tokens), dict[int, list[int]]()
             wanted = np.zeros_like(batch.tokens)
-            for row, number, _, at, start, stop in zip(*(c.tolist() for c in data.sampler.spans(step)), strict=True):
+            spans = data.sampler.find_step_spans(step)
+            for row, number, _, at, start, stop in zip(*(column.tolist() for column in spans), strict=True):
                 place = (sources[number].name, sources[number].shards[at].name)
                 held = rows.setdefault(row, [])
                 wanted[row, len(held) : len(held) + stop - start] = self.revised[place[0]][place[1]].tokens[start:stop]

@@ -1,4 +1,4 @@
-"""TRL's `KTOTrainer`: Parquet with an answer per row, and a label that is true for chosen answers."""
+"""View for TRL's `KTOTrainer`: Parquet with one answer per row, and a label that is true for chosen answers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""NeMo-RL's `PreferenceDataset`: JSON Lines with a context and ranked completions."""
+"""View for NeMo-RL's `PreferenceDataset`: JSON Lines with a context and ranked completions."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""LLaMA-Factory and axolotl: JSON Lines with a conversation, and a chosen and a rejected message."""
+"""View for LLaMA-Factory and axolotl: JSON Lines with a conversation, and a chosen and a rejected message."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,23 +1,28 @@
-"""TRL's `GRPOTrainer`: Parquet with a conversational `prompt`, and columns that TRL gives to reward functions."""
+"""View for TRL's `GRPOTrainer`: Parquet with a conversational `prompt`, and columns that TRL passes to rewards."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.formats.sft_rows import split_name
-from dataprep_assets.pipelines.blend.rl.record_columns import ParquetRecords, RecordColumns, SharedValues, parquet_view
+from dataprep_assets.pipelines.blend.rl.record_columns import (
+    ParquetRecords,
+    RecordColumns,
+    SharedValues,
+    build_parquet_view,
+)
 from dataprep_assets.pipelines.blend.rl.view import Record, RecordViewFacts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# TRL selects an example's environment by its field `environment`
+# include `environment`, because TRL selects an example's environment by this field
 _TEXTS = ("data_source", "environment")
 
 
 def _build_schema(columns: RecordColumns) -> "pa.Schema":
     import pyarrow as pa
 
-    types = columns.schema_fields()
+    types = columns.build_schema_fields()
     return pa.schema(
         [
             ("prompt", types["prompt"]),
@@ -43,7 +48,7 @@ def _build_row(values: SharedValues, record: Record, _: str) -> dict[str, Any]:
     }
 
 
-def _shared_values(row: Mapping[str, Any]) -> SharedValues:
+def _extract_shared_values(row: Mapping[str, Any]) -> SharedValues:
     return SharedValues(
         prompt=row["prompt"],
         answer=row["solution"],
@@ -56,20 +61,25 @@ def _shared_values(row: Mapping[str, Any]) -> SharedValues:
 
 
 def _compare_values(row: Mapping[str, Any], record: Record) -> dict[str, tuple[Any, Any]]:
-    return {"data_source": (row["data_source"], record.parts.text("data_source") or record.dataset)}
+    return {"data_source": (row["data_source"], record.parts.get_text("data_source") or record.dataset)}
 
 
 def _format_trainer_lines(where: str, facts: RecordViewFacts) -> Iterator[str]:
-    # `datasets` finds the splits in README.md
+    # no file is named, because `datasets` reads the files of each split from README.md
     split = next(iter(facts.files))
     yield f"TRL: GRPOTrainer(train_dataset=load_dataset({where!r})[{split_name(split)!r}], …)"
 
 
-VIEW = parquet_view(
+VIEW = build_parquet_view(
     "grpo",
     "Parquet with a conversational prompt and the expected answer as `solution`, for TRL's `GRPOTrainer`.",
     ParquetRecords(
-        texts=_TEXTS, values=(), schema=_build_schema, row=_build_row, shared=_shared_values, compare=_compare_values
+        texts=_TEXTS,
+        values=(),
+        schema=_build_schema,
+        row=_build_row,
+        shared=_extract_shared_values,
+        compare=_compare_values,
     ),
     columns={
         "prompt": "list<object>",

@@ -1,8 +1,9 @@
-"""NeMo-Gym: JSON Lines with `responses_create_params`, one file per split, without `agent_ref`.
+"""View for NeMo-Gym: JSON Lines with `responses_create_params`, one file per split, without `agent_ref`.
 
-Records that already have `responses_create_params.input` are written as they are; if all do, the file is a link to the
-run's file. Other records get it from their prompt and tools, in the form of OpenAI's Responses API, which NeMo-Gym
-validates (`nemo_gym/openai_utils.py`). `gym dataset collate` adds `agent_ref` from its own configuration.
+Records that already have `responses_create_params.input` are written unchanged. If all records of a split have it, the
+file is a link to the run's file. For other records, `responses_create_params` is built from the prompt and the tools in
+the form of OpenAI's Responses API, which NeMo-Gym validates (`nemo_gym/openai_utils.py`). `gym dataset collate` adds
+`agent_ref` from its own configuration.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from dataprep_assets.pipelines.blend.rl.chat_messages import (
     convert_to_response_input,
     convert_to_response_tool,
 )
-from dataprep_assets.pipelines.blend.rl.record_parts import RESPONSE_INPUT, RESPONSE_TOOLS, remove_paths, value_at
+from dataprep_assets.pipelines.blend.rl.record_parts import RESPONSE_INPUT, RESPONSE_TOOLS, find_value, remove_paths
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import read_lines
 from dataprep_assets.pipelines.blend.rl.shard import encode_line
 from dataprep_assets.pipelines.blend.rl.view import Record, RecordSplit, RecordView, RecordViewFacts
@@ -31,21 +32,21 @@ _PARAMS = "responses_create_params"
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 
 
-def _file_name(split: RecordSplit) -> str:
+def _format_file_name(split: RecordSplit) -> str:
     return f"{split.name}.jsonl"
 
 
 def _encode_line(record: Record) -> bytes:
     parts = record.parts
-    tools = parts.value(parts.tools)
+    tools = parts.get_value(parts.tools)
     flat_tools = [convert_to_response_tool(tool) for tool in tools] if isinstance(tools, list) else tools
     if parts.prompt == RESPONSE_INPUT and (tools is ABSENT_VALUE or is_equal(tools, flat_tools)):
         return record.line
     try:
         items = (
-            parts.value(parts.prompt)
+            parts.get_value(parts.prompt)
             if parts.prompt == RESPONSE_INPUT
-            else convert_to_response_input(parts.value(parts.prompt))
+            else convert_to_response_input(parts.get_value(parts.prompt))
         )
     except BadRecordError as error:
         raise record.refuse(error) from None
@@ -59,10 +60,10 @@ def _encode_line(record: Record) -> bytes:
 
 def _write_view(splits: Sequence[RecordSplit], view: BlendViewWriter) -> None:
     for split in splits:
-        target = view.target / _file_name(split)
-        plain = all(not shard.file.record.path.endswith(".zst") for shard in split.shards)
-        if plain and all(_encode_line(record) is record.line for record in split.records(view.store)):
-            # remove the file of a killed run, because a join needs a new one
+        target = view.target / _format_file_name(split)
+        is_plain = all(not shard.file.record.path.endswith(".zst") for shard in split.shards)
+        if is_plain and all(_encode_line(record) is record.line for record in split.read_records(view.store)):
+            # remove a file that a killed run left behind, because a join must create a new file
             target.unlink(missing_ok=True)
             run_file = FileRef(split.run, view.store.require(split.run).file(split.run_file))
             verify = view.blend.verify == "full"
@@ -70,25 +71,27 @@ def _write_view(splits: Sequence[RecordSplit], view: BlendViewWriter) -> None:
             continue
         if not target.exists():
             with create_durably(target) as file:
-                file.writelines(map(_encode_line, split.records(view.store)))
+                file.writelines(map(_encode_line, split.read_records(view.store)))
         view.digests[target.name] = sha256_file(target)
 
 
 def _read_split(directory: Path, split: RecordSplit) -> Iterator[bytes]:
-    return read_lines(directory / _file_name(split))
+    return read_lines(directory / _format_file_name(split))
 
 
 def _find_difference(line: bytes, record: Record) -> str | None:
-    """Return the difference between a line and a record, by the line's own values."""
+    """Return the name of the part in which a line differs from its record; None if they have the same values."""
     row, parts = orjson.loads(line), record.parts
-    prompt, items = parts.value(parts.prompt), value_at(row, RESPONSE_INPUT)
+    prompt, items = parts.get_value(parts.prompt), find_value(row, RESPONSE_INPUT)
     if parts.prompt == RESPONSE_INPUT:
         if not is_equal(items, prompt):
             return "the prompt"
     elif not is_equal(_join_calls(convert_to_chat_messages(items)), _join_calls(convert_to_chat_messages(prompt))):
         return "the prompt"
-    tools, flat = parts.value(parts.tools), value_at(row, RESPONSE_TOOLS)
-    if not is_equal(tools if not isinstance(tools, list) else [convert_to_response_tool(tool) for tool in tools], flat):
+    tools, row_tools = parts.get_value(parts.tools), find_value(row, RESPONSE_TOOLS)
+    if not is_equal(
+        tools if not isinstance(tools, list) else [convert_to_response_tool(tool) for tool in tools], row_tools
+    ):
         return "the tools"
     moved_paths = [path for path in (parts.prompt, parts.tools) if path is not None]
     is_same = is_equal(remove_paths(row, [RESPONSE_INPUT, RESPONSE_TOOLS]), remove_paths(parts.record, moved_paths))
@@ -96,7 +99,7 @@ def _find_difference(line: bytes, record: Record) -> str | None:
 
 
 def _join_calls(messages: list[dict[str, Any]]) -> list[tuple[str, str, Any, Any]]:
-    """Return messages without the differences between both forms: empty contents, and calls after an answer."""
+    """Return messages in a form in which chat messages and Responses API items can be compared."""
     return [
         (message["role"], message["content"] or "", message.get("tool_call_id"), message.get("tool_calls"))
         for message in messages
@@ -105,21 +108,21 @@ def _join_calls(messages: list[dict[str, Any]]) -> list[tuple[str, str, Any, Any
 
 def _find_defects(directory: Path, _: Receipt, splits: Sequence[RecordSplit], __: ArtifactStore) -> Iterator[str]:
     for split in splits:
-        for number, line in enumerate(read_lines(directory / _file_name(split)), 1):
+        for number, line in enumerate(read_lines(directory / _format_file_name(split)), 1):
             if (defect := _find_row_defect(orjson.loads(line))) is not None:
-                # NeMo-Gym skips such lines without an error
-                yield f"{directory / _file_name(split)}: line {number}: {defect}"
+                # report the line, because NeMo-Gym would skip it without an error
+                yield f"{directory / _format_file_name(split)}: line {number}: {defect}"
                 return
 
 
 def _find_row_defect(row: Any) -> str | None:
-    items = value_at(row, RESPONSE_INPUT)
+    items = find_value(row, RESPONSE_INPUT)
     if not isinstance(items, str | list) or not items:
         return "`responses_create_params.input` must be a string or a list of items"
     for item in items if isinstance(items, list) else ():
         if not isinstance(item, dict) or ("type" not in item and item.get("role") not in _ROLES):
             return f"an item needs a `type`, or one of the roles {', '.join(sorted(_ROLES))}"
-    tools = value_at(row, RESPONSE_TOOLS)
+    tools = find_value(row, RESPONSE_TOOLS)
     for tool in tools if isinstance(tools, list) else ():
         if not isinstance(tool, dict) or (tool.get("type") == "function" and not isinstance(tool.get("name"), str)):
             return "a tool must be an object, and a function must have a `name`"
@@ -130,7 +133,7 @@ def _format_trainer_lines(where: str, facts: RecordViewFacts) -> Iterator[str]:
     entries = []
     for split, (file,) in facts.files.items():
         name = file.removesuffix(".jsonl")
-        # NeMo-Gym refuses training and validation data without a license
+        # add a placeholder for the license, because NeMo-Gym requires one for training and validation data
         kind = "example" if split == "test" else f"{name}, license: …"
         entries.append(f"{{name: {name}, jsonl_fpath: {where}/{file}, type: {kind}}}")
     yield f"NeMo-Gym: datasets: [{', '.join(entries)}]"
@@ -142,7 +145,7 @@ VIEW = RecordView(
     kinds=frozenset({"json"}),
     settings=("record_locations",),
     columns={_PARAMS: "object"},
-    files=lambda split: [_file_name(split)],
+    files=lambda split: [_format_file_name(split)],
     write=_write_view,
     read=_read_split,
     difference=_find_difference,

@@ -1,26 +1,31 @@
-"""verl: Parquet with `data_source`, `prompt`, `ability`, `reward_model` and `extra_info`, as `RLHFDataset` reads it."""
+"""View for verl's `RLHFDataset`: Parquet with `data_source`, `prompt`, `ability`, `reward_model` and `extra_info`."""
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dataprep_assets.formats.sft_rows import split_name
-from dataprep_assets.pipelines.blend.rl.record_columns import ParquetRecords, RecordColumns, SharedValues, parquet_view
+from dataprep_assets.pipelines.blend.rl.record_columns import (
+    ParquetRecords,
+    RecordColumns,
+    SharedValues,
+    build_parquet_view,
+)
 from dataprep_assets.pipelines.blend.rl.view import Record, RecordViewFacts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _TEXTS = ("data_source", "ability", "agent_name")
-# verl's agent loops need objects in these fields, so JSON text is not possible
+# these fields have native columns instead of JSON text, because verl's agent loops need objects
 _KWARGS = ("need_tools_kwargs", "tools_kwargs", "interaction_kwargs")
 
 
 def _build_schema(columns: RecordColumns) -> "pa.Schema":
     import pyarrow as pa
 
-    types = columns.schema_fields()
-    extra = [
+    types = columns.build_schema_fields()
+    extra_fields = [
         ("index", pa.int64()),
         ("split", pa.string()),
         ("ground_truth_format", pa.string()),
@@ -35,13 +40,13 @@ def _build_schema(columns: RecordColumns) -> "pa.Schema":
             ("ability", pa.string()),
             *([("agent_name", pa.string())] if "agent_name" in columns.texts else []),
             ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", types["answer"])])),
-            ("extra_info", pa.struct(extra)),
+            ("extra_info", pa.struct(extra_fields)),
         ]
     )
 
 
 def _choose_style(record: Record) -> str:
-    """Return `rule` for a record with an answer to compare with, otherwise `model`; or the record's own style."""
+    """Return the record's own style or, without one, `rule` if the record has an expected answer, otherwise `model`."""
     reward_model = record.parts.record.get("reward_model")
     if isinstance(reward_model, dict) and isinstance(style := reward_model.get("style"), str):
         return style
@@ -67,24 +72,24 @@ def _build_row(values: SharedValues, record: Record, split: str) -> dict[str, An
     }
 
 
-def _shared_values(row: Mapping[str, Any]) -> SharedValues:
-    extra = row["extra_info"]
+def _extract_shared_values(row: Mapping[str, Any]) -> SharedValues:
+    extra_info = row["extra_info"]
     return SharedValues(
         prompt=row["prompt"],
         answer=row["reward_model"]["ground_truth"],
-        answer_format=extra["ground_truth_format"],
-        tools=extra.get("tools"),
+        answer_format=extra_info["ground_truth_format"],
+        tools=extra_info.get("tools"),
         texts={"agent_name": row.get("agent_name")},
-        values={name: extra[name] for name in _KWARGS if name in extra},
-        record=extra["record"],
+        values={name: extra_info[name] for name in _KWARGS if name in extra_info},
+        record=extra_info["record"],
     )
 
 
 def _compare_values(row: Mapping[str, Any], record: Record) -> dict[str, tuple[Any, Any]]:
     parts = record.parts
     return {
-        "data_source": (row["data_source"], parts.text("data_source") or record.dataset),
-        "ability": (row["ability"], parts.text("ability") or ""),
+        "data_source": (row["data_source"], parts.get_text("data_source") or record.dataset),
+        "ability": (row["ability"], parts.get_text("ability") or ""),
         "reward_model.style": (row["reward_model"]["style"], _choose_style(record)),
         "extra_info.index": (row["extra_info"]["index"], record.number),
     }
@@ -100,7 +105,7 @@ def _format_trainer_lines(where: str, facts: RecordViewFacts) -> Iterator[str]:
     yield f"verl: {' '.join(settings) or where}"
 
 
-VIEW = parquet_view(
+VIEW = build_parquet_view(
     "verl",
     "Parquet with prompt, data source, reward model and extra information, for verl's `RLHFDataset`.",
     ParquetRecords(
@@ -108,7 +113,7 @@ VIEW = parquet_view(
         values=tuple(("extra_info", name) for name in _KWARGS),
         schema=_build_schema,
         row=_build_row,
-        shared=_shared_values,
+        shared=_extract_shared_values,
         compare=_compare_values,
     ),
     columns={

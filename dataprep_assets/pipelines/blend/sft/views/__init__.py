@@ -1,7 +1,7 @@
 """Views of conversations: one module per trainer format, each with a `VIEW` (see `pipelines/blend/sft/view.py`).
 
-A new view needs a format and a module in this folder with the name that `views:` in YAML uses. Views of other packages
-are found by their entry points in the group `dataprep_assets.conversation_views`.
+A new view needs a module in this folder, named as in `views:` in YAML. Views of other packages are found by their entry
+points in the group `dataprep_assets.conversation_views`.
 """
 
 import pkgutil

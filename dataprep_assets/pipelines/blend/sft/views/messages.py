@@ -1,4 +1,4 @@
-"""Trainers that render conversations themselves: the run's conversations as messages, in Parquet and JSON Lines."""
+"""View for trainers that render conversations themselves: messages in Parquet and JSON Lines."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,64 +20,64 @@ from dataprep_assets.pipelines.blend.view import BlendViewWriter, OpenedView
 from dataprep_assets.stores.files import concatenate, create_durably, sha256_file
 
 _PARTS = "parts"
-"""Folder of the JSON lines of each shard while the view is built."""
+"""Folder for the JSON lines of each shard during the build of the view."""
 
 
 def _list_file_names(split: PackedSplit) -> list[str]:
-    return [message_rows.parquet_name(split.split, n, len(split.shards)) for n in range(len(split.shards))]
+    return [message_rows.build_parquet_name(split.split, n, len(split.shards)) for n in range(len(split.shards))]
 
 
 def _build_row(used: UsedConversation) -> dict[str, Any]:
     conversation = used.conversation
-    return message_rows.row_of(conversation.messages, conversation.tools, conversation.kwargs, used.file, used.row)
+    return message_rows.build_row(conversation.messages, conversation.tools, conversation.kwargs, used.file, used.row)
 
 
 def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
-    """Write each shard's lines, then Parquet files with the keys that all lines have, then each split's lines."""
+    """Write each shard's lines, then Parquet files with the keys of all shards' lines, then each split's lines."""
     conversations = UsedConversations(view.blend, view.store)
     shards = [(split, number) for split in splits for number in range(len(split.shards))]
 
-    def part(split: PackedSplit, number: int) -> Path:
+    def get_part_path(split: PackedSplit, number: int) -> Path:
         return view.target / _PARTS / f"{split.split}-{number:05d}.jsonl"
 
     def write_lines(split: PackedSplit, number: int) -> message_rows.Keys:
         # a file with its final name is complete, because it depends only on its own shard
-        if (path := part(split, number)).exists():
-            return message_rows.keys_of(path)
+        if (path := get_part_path(split, number)).exists():
+            return message_rows.read_line_keys(path)
         return message_rows.write_lines(path, map(_build_row, conversations.read(split.shards[number].partition)))
 
     def write_parquet(split: PackedSplit, number: int) -> str:
         path = view.target / _list_file_names(split)[number]
         if not path.exists():
-            message_rows.write_parquet(path, message_rows.read_lines(part(split, number)), schema)
+            message_rows.write_parquet(path, message_rows.read_lines(get_part_path(split, number)), schema)
         return sha256_file(path)
 
     with ThreadPoolExecutor(view.threads) as pool:
         keys = message_rows.Keys()
         for shard_keys in pool.map(lambda shard: write_lines(*shard), shards):
             keys.update(shard_keys)
-        schema = keys.schema()
+        schema = keys.build_schema()
         digests = list(pool.map(lambda shard: write_parquet(*shard), shards))
     view.digests.update(
         {_list_file_names(split)[n]: digest for (split, n), digest in zip(shards, digests, strict=True)}
     )
     for split in splits:
-        lines = view.target / message_rows.lines_name(split.split)
+        lines = view.target / message_rows.build_lines_name(split.split)
         lines.unlink(missing_ok=True)  # a killed run may have left an incomplete file
-        concatenate([part(split, number) for number in range(len(split.shards))], lines)
+        concatenate([get_part_path(split, number) for number in range(len(split.shards))], lines)
         view.digests[lines.name] = sha256_file(lines)
     by_split = {split.split: {name: view.digests[name] for name in _list_file_names(split)} for split in splits}
     with create_durably(view.target / message_rows.CARD) as file:
-        file.write(message_rows.card(by_split, view.blend.dataset))
+        file.write(message_rows.encode_card(by_split, view.blend.dataset))
     for split, number in shards:
-        part(split, number).unlink()
+        get_part_path(split, number).unlink()
     (view.target / _PARTS).rmdir()
 
 
 def _compare_split(subject: OpenedView[PackedSplit], split: PackedSplit) -> Iterator[str]:
-    """Yield the first difference of each file of a split from the conversations of its shard's source rows."""
+    """Yield the first difference between the files of a split and the conversations in its shards' source rows."""
     conversations, directory = UsedConversations(subject.blend, subject.store), subject.directory
-    lines = message_rows.read_lines(directory / message_rows.lines_name(split.split))
+    lines = message_rows.read_lines(directory / message_rows.build_lines_name(split.split))
     for shard, name in zip(split.shards, _list_file_names(split), strict=True):
         count = 0
         for used, row in zip_longest(conversations.read(shard.partition), message_rows.read_parquet(directory / name)):
@@ -86,7 +86,7 @@ def _compare_split(subject: OpenedView[PackedSplit], split: PackedSplit) -> Iter
                     f"{name}: has {'more' if used is None else 'fewer'} conversations than its shard, which has {count}"
                 )
                 return
-            for file, view_row in ((name, row), (message_rows.lines_name(split.split), next(lines, None))):
+            for file, view_row in ((name, row), (message_rows.build_lines_name(split.split), next(lines, None))):
                 difference = "the conversation" if view_row is None else _find_difference(used, view_row)
                 if difference:
                     yield f"{file}: row {count}: {difference} differs from row {used.row} of {used.file}"
@@ -95,13 +95,13 @@ def _compare_split(subject: OpenedView[PackedSplit], split: PackedSplit) -> Iter
         if count != shard.facts.conversations:
             yield f"{name}: has {count} conversations, but the shard has {shard.facts.conversations}"
     if next(lines, None) is not None:
-        yield f"{message_rows.lines_name(split.split)}: has more conversations than the run"
+        yield f"{message_rows.build_lines_name(split.split)}: has more conversations than the run"
 
 
 def _find_difference(used: UsedConversation, row: dict[str, Any]) -> str:
-    """Return the part of a row that differs from its conversation; empty if none does."""
+    """Return the part in which a row differs from its conversation; an empty string if they are equal."""
     conversation, info = used.conversation, row["extra_info"]
-    # fast path: most rows have the conversation's messages as they are
+    # fast path, because most rows have exactly the conversation's messages
     plain_row = {"messages": conversation.messages, "extra_info": {"file": used.file, "row": used.row}}
     if row == plain_row and not conversation.tools and not conversation.kwargs:
         return ""
@@ -116,13 +116,16 @@ def _find_difference(used: UsedConversation, row: dict[str, Any]) -> str:
     for number, (row_message, message) in enumerate(zip(row["messages"], conversation.messages, strict=True)):
         calls = [call.get("function", call) for call in message.get("tool_calls", ())]
         row_calls = [call["function"] for call in row_message.get("tool_calls", ())]
-        if calls != row_calls or _comparable_message(row_message) != _comparable_message(message):
+        if calls != row_calls or _remove_functions(row_message) != _remove_functions(message):
             return f"message {number}"
     return ""
 
 
-def _comparable_message(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message without the functions of its calls; the view may have added a call's missing type."""
+def _remove_functions(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without the functions and types of its calls.
+
+    Functions are compared separately, and the view may have added a missing type.
+    """
     calls = [
         {key: value for key, value in call.items() if key not in ("function", "type")} if "function" in call else {}
         for call in message.get("tool_calls", ())
@@ -134,15 +137,15 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
     """Yield a sentence for each file that does not match the card, the JSON lines or the schema."""
     digests = {record.path: record.sha256 for record in receipt.files}
     by_split = {split.split: {name: digests[name] for name in _list_file_names(split)} for split in splits}
-    if (directory / message_rows.CARD).read_bytes() != message_rows.card(by_split, receipt.dataset):
+    if (directory / message_rows.CARD).read_bytes() != message_rows.encode_card(by_split, receipt.dataset):
         yield f"{directory / message_rows.CARD}: does not match these files"
-    # `_compare` has compared the rows of both files, so only the schema of the Parquet files is left
+    # examine only the schema of the Parquet files, because `_compare_split` compares the rows of both files
     keys, names = message_rows.Keys(), list(chain.from_iterable(map(_list_file_names, splits)))
     for name in names:
         keys.update(message_rows.read_row_keys(directory / name))
     for name in names:
-        yield from message_rows.schema_defects(directory / name, keys.schema())
-    names += [message_rows.CARD, *(message_rows.lines_name(split.split) for split in splits)]
+        yield from message_rows.find_schema_defects(directory / name, keys.build_schema())
+    names += [message_rows.CARD, *(message_rows.build_lines_name(split.split) for split in splits)]
     for path in sorted(digests.keys() - {*names}):
         yield f"{directory / path}: belongs to no split"
 
@@ -151,7 +154,7 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     """Yield the settings of each trainer that reads messages."""
     split = next(iter(facts.rows))
     folder = f"{where}/{split_name(split)}"
-    lines = f"{where}/{message_rows.lines_name(split)}"
+    lines = f"{where}/{message_rows.build_lines_name(split)}"
     quoted_where, quoted_lines = (json.dumps(path, ensure_ascii=False) for path in (where, lines))
     yield f"verl: data.train_files={folder} data.messages_key=messages"
     yield (
@@ -160,14 +163,14 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     yield f'prime-rl: data = {{name = {quoted_where}, splits = ["{split_name(split)}"]}}'
     yield (
         f"MaxText: dataset_type=hf hf_path=parquet hf_train_files={folder}/*.parquet use_sft=true "
-        # `sft.yml` has the split of a different dataset; files of `hf_train_files` are always `train`
+        # set the split, because `sft.yml` has a different one, but files of `hf_train_files` are always `train`
         "train_split=train train_data_columns=['messages']"
     )
-    # ms-swift and axolotl get Parquet, because both parse its JSON text, but read JSON Lines with Arrow, which can add
-    # keys of other rows
+    # pass Parquet to ms-swift and axolotl, because both parse its JSON text, but read JSON Lines with Arrow, which may
+    # add keys of other rows
     yield f"ms-swift: --dataset {folder}"
     source = f"path: {quoted_where}, split: {split_name(split)}"
-    # without a mapping, the template gets no calls, unless its loop variable is named `message`
+    # add a mapping, because without it the template gets no calls unless its loop variable is named `message`
     mappings = ", ".join(f"{key}: {key}" for key in ("role", "content", "reasoning_content", "tool_calls"))
     yield (
         f"axolotl: datasets: [{{{source}, type: chat_template, message_field_training: train, "
@@ -186,7 +189,7 @@ VIEW = ConversationView(
     kinds=frozenset({"parquet", "json"}),
     columns=message_rows.COLUMNS,
     is_packed=False,
-    file=message_rows.parquet_name,
+    file=message_rows.build_parquet_name,
     identity=lambda shard: shard.key,
     write=_write_view,
     compare=_compare_split,

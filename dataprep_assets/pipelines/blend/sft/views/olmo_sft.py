@@ -1,4 +1,4 @@
-"""OLMo-core: flat files of token ids and label masks, one document per sequence."""
+"""View for OLMo-core: flat files of token ids and label masks, one document per sequence."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,32 +20,33 @@ from dataprep_assets.stream.tokenizer import load_declared_tokenizer
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 
 _SETTINGS = "olmo_sft.json"
-"""The settings that OLMo-core needs to read the files, as a JSON object."""
+"""File with the settings that OLMo-core needs to read the other files, as a JSON object."""
 
 
-def _part_paths(directory: Path, split: PackedSplit, number: int) -> list[Path]:
-    return [directory / name for name in olmo_sft.part_names(split.split, number)]
+def _list_part_paths(directory: Path, split: PackedSplit, number: int) -> list[Path]:
+    return [directory / name for name in olmo_sft.build_part_names(split.split, number)]
 
 
-def _special_ids(bundle: TokenizerBundle) -> list[int]:
-    """Return the ids of the special tokens: EOS, padding, and the others by id."""
+def _list_special_ids(bundle: TokenizerBundle) -> list[int]:
+    """Return the ids of the special tokens: EOS first, then padding, then all others in the tokenizer's order."""
     ids = {token.content: token.id for token in bundle.special_tokens}
-    own_ids = [ids[name] for key in ("eos_token", "pad_token") if (name := bundle.configured(key)) in ids]
+    own_ids = [ids[name] for key in ("eos_token", "pad_token") if (name := bundle.find_configured(key)) in ids]
     return list(dict.fromkeys([*own_ids, *ids.values()]))
 
 
 def _choose_settings(splits: Sequence[PackedSplit], view: BlendViewWriter) -> dict[str, int]:
-    """Return the settings, after a look at all sequences."""
+    """Read all sequences; return the settings, including a boundary token that fits them."""
     bundle = load_declared_tokenizer(view.blend.required_tokenizer)
-    ids = _special_ids(bundle)
+    ids = _list_special_ids(bundle)
     scan = olmo_sft.BoundaryScan(ids)
     for split in splits:
         for number in range(len(split.shards)):
             for block in split.open(view.store, number):
                 scan.add(block)
     boundary = scan.boundary
-    pad_id = {token.content: token.id for token in bundle.special_tokens}.get(bundle.configured("pad_token") or "")
-    # pad with any id except the boundary, which would make each padding token a document; padding is untrained
+    pad_id = {token.content: token.id for token in bundle.special_tokens}.get(bundle.find_configured("pad_token") or "")
+    # never pad with the boundary, because each padding token would become a document; any other id is possible,
+    # because padding is not trained
     pad = next(pad for pad in (pad_id, *ids, 0, 1) if pad not in (None, boundary.id))
     return {
         "vocab_size": bundle.vocab_size,
@@ -66,8 +67,8 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
     boundary, vocab_size = _read_boundary(settings), settings["vocab_size"]
 
     def write(split: PackedSplit, number: int) -> list[str]:
-        paths = _part_paths(view.target, split, number)
-        # reuse a killed run's files, because equal keys mean equal sequences and therefore equal settings
+        paths = _list_part_paths(view.target, split, number)
+        # reuse the files of a killed run, because the same key means the same sequences and therefore settings
         if not all(path.exists() for path in paths):
             olmo_sft.write_part(paths, split.open(view.store, number), boundary, vocab_size)
         return [sha256_file(path) for path in paths]
@@ -75,7 +76,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
     parts = [(split, number) for split in splits for number in range(len(split.shards))]
     with ThreadPoolExecutor(view.threads) as pool:
         for (split, number), digests in zip(parts, pool.map(lambda part: write(*part), parts), strict=True):
-            view.digests.update(zip(olmo_sft.part_names(split.split, number), digests, strict=True))
+            view.digests.update(zip(olmo_sft.build_part_names(split.split, number), digests, strict=True))
     (view.target / _SETTINGS).write_bytes(canonical_json(settings) + b"\n")
     view.facts["settings"] = settings
 
@@ -84,7 +85,7 @@ def _read_split(directory: Path, split: PackedSplit) -> Iterator[LabeledTokens]:
     settings = load_untrusted_json((directory / _SETTINGS).read_bytes())
     for number in range(len(split.shards)):
         yield from olmo_sft.read_part(
-            _part_paths(directory, split, number), _read_boundary(settings), settings["vocab_size"]
+            _list_part_paths(directory, split, number), _read_boundary(settings), settings["vocab_size"]
         )
 
 
@@ -98,9 +99,9 @@ def _find_defects(directory: Path, receipt: Receipt, splits: Sequence[PackedSpli
     names = {_SETTINGS}
     for split in splits:
         for number in range(len(split.shards)):
-            names.update(olmo_sft.part_names(split.split, number))
-            yield from olmo_sft.part_defects(
-                _part_paths(directory, split, number),
+            names.update(olmo_sft.build_part_names(split.split, number))
+            yield from olmo_sft.find_part_defects(
+                _list_part_paths(directory, split, number),
                 _read_boundary(settings),
                 settings["vocab_size"],
                 settings["longest"],
@@ -118,7 +119,7 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
         f"OLMo-core: NumpyPackedFSLDatasetConfig({files}, expand_glob=True, generate_doc_lengths=True, "
         f"sequence_length={settings['sequence_length']}, tokenizer=TokenizerConfig({ids}))"
     )
-    # the scripts set the tokenizer themselves, and the boundary must be its EOS
+    # no ids are set here, because the scripts set the tokenizer themselves; the boundary must be its EOS
     yield f"OLMo-core's SFT scripts: --dataset_path={folder} --seq_len={settings['sequence_length']}"
 
 
@@ -127,9 +128,9 @@ VIEW = ConversationView(
     description="Flat token ids and label masks, one document per sequence, for OLMo-core.",
     kinds=frozenset({"numpy"}),
     is_packed=False,
-    file=lambda split, number, _: olmo_sft.part_names(split, number)[0],
+    file=lambda split, number, _: olmo_sft.build_part_names(split, number)[0],
     flat=lambda facts: FlatTokens(
-        olmo_sft.token_dtype(facts.settings["vocab_size"]).itemsize, facts.settings["is_appended"]
+        olmo_sft.choose_token_dtype(facts.settings["vocab_size"]).itemsize, facts.settings["is_appended"]
     ),
     identity=lambda shard: shard.facts.tokenizer_digest,
     write=_write_view,

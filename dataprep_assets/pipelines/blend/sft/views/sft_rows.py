@@ -23,11 +23,11 @@ _SKIP = "dataset_kwargs={'skip_prepare_dataset': True}"
 
 def list_files(split: PackedSplit) -> list[str]:
     """Return the paths of a split's files, one per shard."""
-    return [sft_rows.file_name(split.split, n, len(split.shards)) for n in range(len(split.shards))]
+    return [sft_rows.build_file_name(split.split, n, len(split.shards)) for n in range(len(split.shards))]
 
 
 def write_rows(splits: Sequence[PackedSplit], view: BlendViewWriter, *, is_packed: bool, about: str) -> None:
-    """Write the sidecars and the files of every split, except files that a killed run finished."""
+    """Write the files of every split, and the sidecars. Files that a killed run has finished are kept."""
 
     def write(split: PackedSplit, number: int, name: str) -> str:
         # a file with its final name is complete, because it depends only on its shard
@@ -46,17 +46,17 @@ def write_rows(splits: Sequence[PackedSplit], view: BlendViewWriter, *, is_packe
 def find_defects(
     directory: Path, receipt: Receipt, splits: Sequence[PackedSplit], *, is_packed: bool, about: str
 ) -> Iterator[str]:
-    """Yield the defects of the sidecars, and of the columns that follow from the labels."""
+    """Yield a sentence for each defect of the sidecars, and of the columns that the labels determine."""
     digests = {record.path: record.sha256 for record in receipt.files}
     by_split = {split.split: {name: digests[name] for name in list_files(split)} for split in splits}
-    yield from sft_rows.sidecar_defects(directory, by_split, receipt.dataset, about, list(digests))
+    yield from sft_rows.find_sidecar_defects(directory, by_split, receipt.dataset, about, list(digests))
     for names in by_split.values():
         for name in names:
-            yield from sft_rows.row_defects(directory / name, is_packed=is_packed)
+            yield from sft_rows.find_row_defects(directory / name, is_packed=is_packed)
 
 
 def read_rows(directory: Path, split: PackedSplit, *, is_packed: bool) -> Iterator[LabeledTokens]:
-    """Yield the sequences of a split."""
+    """Yield the sequences of a split, in order."""
     for name in list_files(split):
         yield from sft_rows.read_sequences(directory / name, is_packed=is_packed)
 
@@ -66,23 +66,23 @@ def _format_trainer_lines(where: str, facts: ConversationViewFacts) -> Iterator[
     train_folder = json.dumps(f"{where}/{split}", ensure_ascii=False)
     yield f"TRL, unsloth: train_dataset=load_from_disk({where!r})[{split!r}], args=SFTConfig({_SKIP})"
     yield f"axolotl: datasets: [{{path: {train_folder}, type: null}}]"
-    # the trainer's collator refuses the other columns
+    # select columns, because LLaMA-Factory's collator refuses the other columns
     selected = "select_columns(['input_ids', 'labels', 'attention_mask'])"
     yield f"LLaMA-Factory: load_from_disk({where!r}).{selected}.save_to_disk('rows'), tokenized_path: rows"
     yield f"SkyRL: pretokenized_dataset_paths: [{train_folder}]"
 
 
-def rows_view(
+def build_rows_view(
     name: str, description: str, *, about: str, is_packed: bool, trainer: Callable[..., Iterator[str]]
 ) -> ConversationView:
-    """Return the view of a `datasets` folder whose rows are sequences or packed rows; `about` is for its card."""
+    """Return a view that writes a `datasets` folder of sequences or packed rows; `about` is a text for its card."""
     return ConversationView(
         name=name,
         description=description,
         kinds=frozenset({"arrow", "huggingface"}),
         columns=sft_rows.PACKED_COLUMNS if is_packed else sft_rows.SEQUENCE_COLUMNS,
         is_packed=is_packed,
-        file=sft_rows.file_name,
+        file=sft_rows.build_file_name,
         write=partial(write_rows, is_packed=is_packed, about=about),
         read=partial(read_rows, is_packed=is_packed),
         defects=partial(find_defects, is_packed=is_packed, about=about),
@@ -90,7 +90,7 @@ def rows_view(
     )
 
 
-VIEW = rows_view(
+VIEW = build_rows_view(
     "sft_rows",
     "A `datasets` folder, one sequence per row, with labels, for Hugging Face trainers such as TRL.",
     about=_ABOUT,
