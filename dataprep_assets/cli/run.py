@@ -33,7 +33,7 @@ from dataprep_assets.screen import (
 )
 
 if TYPE_CHECKING:
-    from dataprep_assets.cli.support.steps import Steps
+    from dataprep_assets.cli.support.steps import StepPrinter
     from dataprep_assets.engine.artifact.spec import ArtifactSpec
     from dataprep_assets.engine.lock.lock import Lock
     from dataprep_assets.integrity.artifacts import ArtifactStore
@@ -208,7 +208,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
         start_time: Start of the command, or end of the previous dataset, in seconds of `time.monotonic`.
         is_only: Whether the command builds only this dataset. If so, the suggested next command is printed.
     """
-    from dataprep_assets.cli.support.steps import Steps
+    from dataprep_assets.cli.support.steps import StepPrinter
     from dataprep_assets.engine.artifact.summary import (
         build_sections,
         describe_end,
@@ -232,7 +232,7 @@ def _run_dataset(dataset: "OpenDataset", lock: "Lock | None", start_time: float,
         print_lines(list(describe_up_to_date(component, store, read_width(sys.stdout))))
     else:
         print_lines([f"{dataset.name}:"])
-        steps = Steps(specs)
+        steps = StepPrinter(specs)
         listeners: list[BuildListener] = [steps, *([locked] if locked is not None else [])]
         with _open_terminal_output():
             result = dataset.build(listeners=listeners, verbose=Options.verbose, start_time=start_time)
@@ -306,7 +306,7 @@ def _print_failures(dataset: "OpenDataset", result: "RunResult") -> None:
         print_error(f"  {line}")
 
 
-def _end_failed_run(dataset: "OpenDataset", result: "RunResult", steps: "Steps") -> None:
+def _end_failed_run(dataset: "OpenDataset", result: "RunResult", steps: "StepPrinter") -> None:
     """Print the end of a failed run: the failures, the kept steps and their losses."""
     from dataprep_assets.engine.artifact.summary import describe_failed_end
 
@@ -336,7 +336,9 @@ def _print_next(dataset: "OpenDataset", result: "RunResult", part: str = "") -> 
     print_lines(["", f"next: correct {cause}, then run `dataprep run {dataset.name}{part}` again"])
 
 
-def _find_current_partitions(steps: "Steps", store: "ArtifactStore") -> "dict[ArtifactSpec, Sequence[str | None]]":
+def _find_current_partitions(
+    steps: "StepPrinter", store: "ArtifactStore"
+) -> "dict[ArtifactSpec, Sequence[str | None]]":
     """Return the partitions that a failed run built or found up to date. A failed check does not exclude any."""
     from dataprep_assets.engine.staleness.decide import CHECK_FAILED
     from dataprep_assets.engine.staleness.status import decide_slots
@@ -355,14 +357,14 @@ def _find_current_partitions(steps: "Steps", store: "ArtifactStore") -> "dict[Ar
 
 def _run_part(name: str, part: PartitionSelection) -> int:
     """Build the selected partitions of a dataset and everything they depend on."""
-    from dataprep_assets.cli.support.steps import Steps
+    from dataprep_assets.cli.support.steps import StepPrinter
     from dataprep_assets.engine.artifact.summary import count_checks, describe_end
 
     (dataset,) = _open_sound([name], is_whole=False)
     project.apply_privacy(dataset.component)
     part.list_partitioned_specs(dataset.specs)
     print_lines([f"{name}:"])
-    steps = Steps(dataset.specs)
+    steps = StepPrinter(dataset.specs)
     try:
         with _open_terminal_output():
             result = dataset.build_part(part, listeners=[steps], verbose=Options.verbose)

@@ -8,7 +8,7 @@ first documents of a file are the first rows of its range and need no run. A run
 (blank lines, bad records, filtered documents). A stream without runs does not have this file.
 docs/formats/document-index.md.
 
-Entry points: `open_ids`, `open_runs`, `concatenate_ids`, `concatenate_runs` and `RunWriter`, `DocumentRows`.
+Entry points: `open_ids`, `open_runs`, `concatenate_ids`, `concatenate_runs` and `RunWriter`, `SourceRowIndex`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -146,7 +146,7 @@ class FileRows:
     first_row: int = 1
 
 
-class DocumentRows:
+class SourceRowIndex:
     """Mapping between the documents of a stream and the rows of its source files. Files are numbered from 0."""
 
     def __init__(self, files: Sequence[FileRows], runs: NDArray[np.uint64]) -> None:

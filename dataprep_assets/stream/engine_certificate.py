@@ -172,7 +172,7 @@ class CertificateFacts(Facts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class CertificateSample:
     """The documents on which an engine is certified.
 
     Attributes:
@@ -211,7 +211,7 @@ class CertifiedEngine:
     dataset: DatasetDeclaration
     tokenizer: TokenizerDeclaration
     special_tokens: SpecialTokens
-    sample: Callable[[ArtifactStore], Sample]
+    sample: Callable[[ArtifactStore], CertificateSample]
     separator: str | None = None
     at_hand: bool = False
 
@@ -240,7 +240,7 @@ def build_engine_certificate_spec(engine: CertifiedEngine, *, inputs: tuple[Arti
     )
 
 
-def _build_recipe(engine: CertifiedEngine, sample: Sample) -> Recipe:
+def _build_recipe(engine: CertifiedEngine, sample: CertificateSample) -> Recipe:
     # Read only the needed versions, because reading a package's metadata takes a millisecond.
     installed = read_versions(("fastokens", "tokenizers"))
     libraries = {name: installed[name] for name in ("fastokens", "tokenizers", "unicode")}
@@ -314,7 +314,7 @@ def ensure_certificate(engine: CertifiedEngine, store: ArtifactStore) -> tuple[R
     return ensure_built(recipe, store, write)
 
 
-def _write_conversion(bundle: TokenizerBundle, sample: Sample, staged: Path) -> str | None:
+def _write_conversion(bundle: TokenizerBundle, sample: CertificateSample, staged: Path) -> str | None:
     """Save a converted tokenizer next to its certificate, and describe the conversion; None for other tokenizers.
 
     Raises TokenizerError if the converted tokenizer and the original give different ids for a sample document.

@@ -28,7 +28,7 @@ from dataprep_assets.engine.checks.check import (
 )
 from dataprep_assets.errors import CertificateError, FormatError, IntegrityError, TokenizerError, count_of
 from dataprep_assets.formats import document_ends, flat_bins
-from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
+from dataprep_assets.formats.document_index import IDS, ROWS, SourceRowIndex, open_ids
 from dataprep_assets.integrity.receipt import Ledger, Receipt
 from dataprep_assets.sources.readers.records import RecordFields
 from dataprep_assets.stores.files import canonical_json
@@ -50,7 +50,7 @@ class IndexCheck:
         stored: The ids in `document_ids.bin`, shape `(documents,)`, uint64; None if this file does not exist.
     """
 
-    rows: DocumentRows
+    rows: SourceRowIndex
     ids: DocumentIds | None
     stored: NDArray[np.uint64] | None
 

@@ -19,7 +19,7 @@ from dataprep_assets.engine.artifact.metadata_values import ShownValue
 from dataprep_assets.engine.checks.check import require_ledger
 from dataprep_assets.engine.trace.place import DocumentSpan
 from dataprep_assets.errors import DataprepError, NotFoundError
-from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, open_ids
+from dataprep_assets.formats.document_index import IDS, ROWS, SourceRowIndex, open_ids
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactHandle, ArtifactStore, RemoteTokens
 from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.stream.token_shard import ENDS, TOKENS, TokenBinsFacts, build_document_rows
@@ -85,7 +85,7 @@ class IndexedShard:
         return self.handle.tokens(TOKENS)
 
     @cached_property
-    def rows(self) -> DocumentRows:
+    def rows(self) -> SourceRowIndex:
         """The source row of each document."""
         # The file is missing if no row was omitted from the shard; its folder is not needed then.
         has_rows_file = any(record.path == ROWS for record in self.handle.receipt.files)

@@ -22,7 +22,7 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.errors import BadRecordError, DataprepError, IntegrityError, count_of
 from dataprep_assets.execution.run_task import report_work
 from dataprep_assets.formats import document_ends, document_index, flat_bins, megatron
-from dataprep_assets.formats.document_index import IDS, ROWS, DocumentRows, FileRows
+from dataprep_assets.formats.document_index import IDS, ROWS, FileRows, SourceRowIndex
 from dataprep_assets.integrity.artifacts import Artifact, ArtifactStore
 from dataprep_assets.integrity.commit import convert_disk_errors, publish_directory
 from dataprep_assets.integrity.receipt import LOSSES, Ledger, Receipt, format_current_time, read_versions, record_files
@@ -69,14 +69,14 @@ def require_separator(receipt: Receipt, facts: TokenBinsFacts) -> int:
     return facts.separator_id
 
 
-def build_document_rows(directory: Path, receipt: Receipt) -> DocumentRows:
+def build_document_rows(directory: Path, receipt: Receipt) -> SourceRowIndex:
     """Return the source row of each document of a shard, in the receipt's `sources`.
 
     `directory` contains the shard's `document_rows.bin`, if the receipt lists it.
     """
     files = [FileRows(documents=line["documents"], first_row=line.get("rows", [1])[0]) for line in receipt.sources]
     has_rows_file = any(record.path == ROWS for record in receipt.files)
-    return DocumentRows(
+    return SourceRowIndex(
         files, document_index.open_runs(directory / ROWS) if has_rows_file else document_index.build_empty_runs()
     )
 

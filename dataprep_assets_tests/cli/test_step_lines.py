@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dataprep_assets.cli.support.steps import Steps
+from dataprep_assets.cli.support.steps import StepPrinter
 from dataprep_assets.execution.progress import Progress
 from dataprep_assets.orchestration.build import StepResult
 from dataprep_assets.orchestration.runs.terminal import StepLine, TerminalSink
@@ -32,7 +32,7 @@ def test_a_step_takes_one_row_of_sixty_columns(
 ) -> None:
     specs = corpus_specs(sample_declaration(SMALL, SAMPLE / "tokenizer"))
     spec = next(spec for spec in specs if spec.path[-1] == "token_bins_train")
-    steps = Steps(specs)
+    steps = StepPrinter(specs)
     steps.before(spec, SHARDS, current=False)
     steps.after(spec, SHARDS, result)
     line = capsys.readouterr().out.rstrip("\n")

@@ -8,9 +8,9 @@ import pytest
 
 from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.document_index import (
-    DocumentRows,
     FileRows,
     RunWriter,
+    SourceRowIndex,
     build_empty_runs,
     concatenate_ids,
     concatenate_runs,
@@ -44,7 +44,7 @@ def test_every_document_has_its_row_and_every_row_its_document(tmp_path: Path, s
     runs = open_runs(tmp_path / "rows.bin") if count else build_empty_runs()
     assert len(runs) == count
     assert (tmp_path / "rows.bin").exists() == (count > 0)
-    index = DocumentRows([FileRows(len(rows), first) for first, rows in files], runs)
+    index = SourceRowIndex([FileRows(len(rows), first) for first, rows in files], runs)
     every = [(file, row) for file, (_, rows) in enumerate(files) for row in rows]
     assert index.documents == len(every)
     assert [index.locate(document) for document in range(len(every))] == every

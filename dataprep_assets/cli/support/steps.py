@@ -15,7 +15,7 @@ _WIDEST = 24
 """Maximum width of artifact names, in columns. A line with such a name, thousands of shards and minutes takes 60."""
 
 
-class Steps(BuildListener):
+class StepPrinter(BuildListener):
     """Build listener that prints a line per step."""
 
     def __init__(self, specs: Sequence[ArtifactSpec]) -> None:

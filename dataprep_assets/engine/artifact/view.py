@@ -4,7 +4,7 @@ A corpus has views of its combined bins (`pipelines/corpus/view.py`), and a blen
 (`pipelines/blend/view.py`). Every view is an extension: a module with a `VIEW`, in this or another package. This module
 has the code that all views share.
 
-Entry points: `View`, `load_view`, `require_usable`, `ViewWriter`, `view_recipe`, `layout_valid`, `locate_for_trainer`.
+Entry points: `View`, `load_view`, `require_usable`, `StagedView`, `view_recipe`, `layout_valid`, `locate_for_trainer`.
 """
 
 import re
@@ -105,7 +105,7 @@ def require_usable(names: Sequence[str], load: Callable[[str], View]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewWriter:
+class StagedView:
     """A view under construction in the staging directory `target`, and the values that its receipt will record."""
 
     store: ArtifactStore

@@ -47,7 +47,7 @@ class StoredFinding(TypedDict):
     limit: float | None
 
 
-class Record(TypedDict):
+class VerdictFile(TypedDict):
     """The file of a verdict on a partition, or on an artifact as a whole.
 
     Attributes:
@@ -261,7 +261,7 @@ def write_record(
         }
         for check in checks
     }
-    record: Record = {
+    record: VerdictFile = {
         "artifacts": [(artifact.name, artifact.partition) for artifact in artifacts],
         "version": version,
         "content": content,
@@ -284,7 +284,7 @@ def write_record(
     return True
 
 
-def find_failing(record: Record) -> list[str]:
+def find_failing(record: VerdictFile) -> list[str]:
     """Return the names of the blocking checks in a record that failed, warnings excluded."""
     findings = record["findings"].items()
     return [
@@ -357,7 +357,7 @@ def read_verdict(
     return Verdict(findings=findings, at=record["at"], rebuilt=is_rebuilt)
 
 
-def read_record(path: Path | str) -> Record | None:
+def read_record(path: Path | str) -> VerdictFile | None:
     """Return a stored record; None if there is no readable record."""
     try:
         return _read_record(str(path))
@@ -366,8 +366,8 @@ def read_record(path: Path | str) -> Record | None:
 
 
 @cache_by_file
-def _read_record(path: str) -> Record | None:
-    return read_state(path, Record)
+def _read_record(path: str) -> VerdictFile | None:
+    return read_state(path, VerdictFile)
 
 
 def locate_record(artifact: Artifact, store: ArtifactStore) -> Path:

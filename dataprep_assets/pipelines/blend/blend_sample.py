@@ -12,7 +12,7 @@ from dataprep_assets.pipelines.blend.plan.discovery import open_place, open_sour
 from dataprep_assets.pipelines.blend.plan.fields import get_conversation_fields, list_read_fields, reads_json
 from dataprep_assets.pipelines.blend.plan.plan import BlendPlan, PlannedUnit, load_blend_plan
 from dataprep_assets.planning.manifest import ManifestEntry
-from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, read_first_texts
+from dataprep_assets.stream.engine_certificate import CertificateSample, CertifiedEngine, read_first_texts
 from dataprep_assets.tokenization.chat.messages import Conversation, Preference, read_conversation, read_preference
 
 
@@ -28,10 +28,10 @@ def build_blend_engine(blend: BlendDeclaration) -> CertifiedEngine:
     )
 
 
-def _draw_sample(blend: BlendDeclaration, store: ArtifactStore) -> Sample:
+def _draw_sample(blend: BlendDeclaration, store: ArtifactStore) -> CertificateSample:
     plan = load_blend_plan(blend, store)
     hashes = {unit.name: unit.plan_hash for unit in plan.units}
-    return Sample(
+    return CertificateSample(
         kind="blend_certificate",
         parts=[list(hashes.values())],
         sources=hashes,

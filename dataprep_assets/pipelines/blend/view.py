@@ -6,7 +6,7 @@ defines how a split's rows are read, the fields and facts of its views, and how 
 `stage_views.py` lists the kinds.
 
 Entry points: `RunSplit`, `UsedShard`, `BlendView`, `BlendViewFacts`, `BlendViewWriter`; `build_view`,
-`build_view_spec`, `list_view_lines`; `OpenedView`, `matches_run`, `compare_rows`; `ViewRows` for `trace`.
+`build_view_spec`, `list_view_lines`; `OpenedBlendView`, `matches_run`, `compare_rows`; `ViewRows` for `trace`.
 """
 
 from abc import ABC, abstractmethod
@@ -23,8 +23,8 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec, BuildRequest
 from dataprep_assets.engine.artifact.view import (
     REBUILD_VIEW,
+    StagedView,
     View,
-    ViewWriter,
     catch_errors,
     layout_valid,
     load_view,
@@ -57,7 +57,7 @@ class BlendViewFacts(Facts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlendViewWriter(ViewWriter):
+class BlendViewWriter(StagedView):
     """Writer of a blend's view, which is under construction."""
 
     blend: BlendDeclaration
@@ -204,7 +204,7 @@ class BlendView(View, ABC, Generic[S]):
 
     @property
     @abstractmethod
-    def checks(self) -> "tuple[Check[OpenedView[Any]], ...]":
+    def checks(self) -> "tuple[Check[OpenedBlendView[Any]], ...]":
         """Checks of the view."""
 
     @classmethod
@@ -229,11 +229,11 @@ class BlendView(View, ABC, Generic[S]):
         """Return the facts that the view must have, computed from the run."""
 
     @abstractmethod
-    def differences(self, opened: "OpenedView[S]", split: S) -> Iterator[str]:
+    def differences(self, opened: "OpenedBlendView[S]", split: S) -> Iterator[str]:
         """Yield differences between the view and a split of the run."""
 
     @abstractmethod
-    def layout_defects(self, opened: "OpenedView[S]") -> Iterator[str]:
+    def layout_defects(self, opened: "OpenedBlendView[S]") -> Iterator[str]:
         """Yield a sentence for each part of the finished layout that a trainer would not accept."""
 
     @abstractmethod
@@ -345,7 +345,7 @@ def list_view_lines(blend: BlendDeclaration, store: ArtifactStore, views: Iterab
 
 
 @dataclass(frozen=True)
-class OpenedView(OpenedArtifact, Generic[S]):
+class OpenedBlendView(OpenedArtifact, Generic[S]):
     """A view that is opened for checks, with the splits of its run and the declaration."""
 
     view: BlendView[S]
@@ -359,15 +359,15 @@ class OpenedView(OpenedArtifact, Generic[S]):
 
 def open_view(
     blend: BlendDeclaration, view: BlendView[Any], store: ArtifactStore, _: Sequence[str] = ()
-) -> OpenedView[Any]:
+) -> OpenedBlendView[Any]:
     """Return a view that is opened for checks.
 
     Raises MissingArtifactError if the view is not built, and the errors of `load_run_splits`.
     """
-    return OpenedView(blend.artifact(view.name), store, view, view.splits(blend, store), blend).with_local_files()
+    return OpenedBlendView(blend.artifact(view.name), store, view, view.splits(blend, store), blend).with_local_files()
 
 
-def matches_run(subject: OpenedView[Any]) -> Finding:
+def matches_run(subject: OpenedBlendView[Any]) -> Finding:
     """Check that the view's files are intact, its facts match the run, and it has the run's rows in the same order."""
     view, receipt = subject.view, subject.receipt
     name, facts = describe_artifact(receipt), view.measure(subject.splits, subject.store)
@@ -381,7 +381,7 @@ def matches_run(subject: OpenedView[Any]) -> Finding:
     return build_verdict(defects, sentence, REBUILD_VIEW, facts=counts)
 
 
-def _find_differences(subject: OpenedView[S], split: S) -> Iterator[str]:
+def _find_differences(subject: OpenedBlendView[S], split: S) -> Iterator[str]:
     try:
         yield from subject.view.differences(subject, split)
     except DataprepError as error:
@@ -412,7 +412,7 @@ def compare_rows(
             return
 
 
-LAYOUT_VALID: Check[OpenedView[Any]] = Check(
+LAYOUT_VALID: Check[OpenedBlendView[Any]] = Check(
     "layout_valid", "The files have the names and columns that the trainer reads.", layout_valid
 )
 """Check of the layout of the files, which every view has."""

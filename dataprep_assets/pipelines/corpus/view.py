@@ -25,13 +25,13 @@ from dataprep_assets.engine.artifact.recipe import Recipe
 from dataprep_assets.engine.artifact.spec import ArtifactSpec
 from dataprep_assets.engine.artifact.view import (
     REBUILD_VIEW,
+    StagedView,
     View,
     catch_errors,
     layout_valid,
     load_view,
     view_recipe,
 )
-from dataprep_assets.engine.artifact.view import ViewWriter as StagedView
 from dataprep_assets.engine.checks.check import Check, Finding, OpenedArtifact, build_verdict, describe_artifact
 from dataprep_assets.engine.checks.verdicts import WholeChecks
 from dataprep_assets.engine.trace.place import DocumentSpan, Locate, TokenRange
@@ -204,7 +204,7 @@ def artifact_name(view: str) -> str:
 
 
 @dataclass(frozen=True)
-class OpenedView(OpenedArtifact):
+class OpenedCorpusView(OpenedArtifact):
     """View, opened for checks, and the combined bins from which it was built."""
 
     corpus: CorpusDeclaration
@@ -221,12 +221,12 @@ class OpenedView(OpenedArtifact):
             yield from catch_errors(partial(self.view.defects, self.directory, self.receipt, split_group))
 
 
-def _open_view(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]) -> OpenedView:
+def _open_view(corpus: CorpusDeclaration, view: CorpusView, store: ArtifactStore, _: Sequence[str]) -> OpenedCorpusView:
     artifact = corpus.artifact(artifact_name(view.name))
-    return OpenedView(artifact, store, corpus, view, load_combined_splits(corpus, store)).with_local_files()
+    return OpenedCorpusView(artifact, store, corpus, view, load_combined_splits(corpus, store)).with_local_files()
 
 
-def check_tokens(opened_view: OpenedView) -> Finding:
+def check_tokens(opened_view: OpenedCorpusView) -> Finding:
     """Check that each split's tokens equal the combined bins, and that all files match the receipt.
 
     Linked tokens are compared by digest. Copied tokens are compared id by id, with document lengths if the view has
@@ -311,7 +311,7 @@ def _find_id_difference(directory: Path, view: CorpusView, split: CombinedSplit,
         )
 
 
-def check_retractions(view: OpenedView) -> Finding:
+def check_retractions(view: OpenedCorpusView) -> Finding:
     """Check that the view was built from the current combined bins, and that their shards have no listed id.
 
     `matches_combined_bins` verifies that the view has the same tokens as the combined bins.

@@ -55,8 +55,8 @@ from dataprep_assets.stream.declaration import TokenizerDeclaration
 from dataprep_assets.stream.engine_certificate import (
     CHARACTERS_PER_DOCUMENT,
     ENGINE_CERTIFICATE,
+    CertificateSample,
     CertifiedEngine,
-    Sample,
     build_engine_certificate_spec,
     describe_engine,
     describe_engine_line,
@@ -119,14 +119,14 @@ def notes_engine(notes: NotesDeclaration) -> CertifiedEngine:
     )
 
 
-def _draw_sample(notes: NotesDeclaration, store: ArtifactStore) -> Sample:
+def _draw_sample(notes: NotesDeclaration, store: ArtifactStore) -> CertificateSample:
     cohorts = _fetch_sampled_cohorts(notes)
     digests, source_digests = {}, notes.source_digests(notes.patient_key.load())
     for month, (_, path) in cohorts.items():
         with hide_quoted_data(month):
             digests[month] = source_digests.digest_of(sha256_file(path))
     cohorts_read, template = notes.cohorts.model_dump(mode="json"), notes.template.key_parts()
-    return Sample(
+    return CertificateSample(
         kind="notes_engine_certificate",
         parts=[[cohorts_read, template], digests],
         # store only digests, because the pattern may contain names of source files; one digest covers all cohorts

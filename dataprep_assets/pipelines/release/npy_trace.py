@@ -12,7 +12,7 @@ from dataprep_assets.errors import IntegrityError, NotFoundError, count_of
 from dataprep_assets.formats import npy_shards
 from dataprep_assets.integrity.artifacts import ArtifactHandle, ArtifactStore
 from dataprep_assets.integrity.receipt import Receipt
-from dataprep_assets.pipelines.corpus.source.source_rows import SourceRows, open_corpus_splits
+from dataprep_assets.pipelines.corpus.source.source_rows import CorpusFiles, open_corpus_splits
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration
 from dataprep_assets.pipelines.release.layout import (
     ReleaseLayout,
@@ -224,7 +224,7 @@ def build_release_tracer(
         splits,
         bundle=partial(load_declared_tokenizer, release.tokenizer),
         ids=lambda: release.document.ids(sensitive=release.sensitive),
-        source_bytes=SourceRows(release, store).find_bytes,
+        source_bytes=CorpusFiles(release, store).find_bytes,
     )
     receipts = {shard.partition: shard.handle.receipt for shards in splits.values() for shard in shards}
     tracer.streams = NpyStreams(release, store, receipts)

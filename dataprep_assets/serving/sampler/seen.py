@@ -19,8 +19,8 @@ from dataprep_assets.errors import FormatError
 from dataprep_assets.formats.document_index import (
     IDS,
     ROWS,
-    DocumentRows,
     FileRows,
+    SourceRowIndex,
     build_empty_runs,
     open_ids,
     open_runs,
@@ -118,7 +118,7 @@ class SeenLedger:
             return None
         return open_ids(self.data.handle.path(name), len(self.data.open_document_ends(self.shards[content][1])))
 
-    def _read_source_rows(self, content: str) -> tuple[list[str], DocumentRows]:
+    def _read_source_rows(self, content: str) -> tuple[list[str], SourceRowIndex]:
         """Return the source files of a shard, and the mapping of its documents to their rows."""
         sources = self.get_shard_facts(content)["sources"]
         # Only files that the shard contains in part have the key `rows`.
@@ -126,7 +126,7 @@ class SeenLedger:
         name = f"{get_documents_folder(content)}/{ROWS}"
         # The file is missing if no row was left out.
         runs = open_runs(self.data.handle.path(name)) if name in self._names else build_empty_runs()
-        return [str(line["file"]) for line in sources], DocumentRows(files, runs)
+        return [str(line["file"]) for line in sources], SourceRowIndex(files, runs)
 
     def get_kept_document(self, content: str, document: int) -> KeptDocument:
         """Return a document of a shard."""

@@ -43,7 +43,7 @@ class Stops:
 
 
 @dataclass(frozen=True)
-class _Probe:
+class _StopProbe:
     """Messages whose last one needs a stop token, and messages that may follow."""
 
     messages: list[dict[str, Any]]
@@ -51,12 +51,12 @@ class _Probe:
     tools: list[dict[str, Any]] | None = None
 
 
-def _generate_probes() -> Iterator[_Probe]:
-    yield _Probe([USER, _ANSWER], [USER, _ANSWER])
-    yield _Probe([USER, _CALL], [build_tool_result("a result"), _ANSWER], [TOOL])
-    yield _Probe([USER, _CALL, build_tool_result("a result"), _ANSWER], [USER, _ANSWER], [TOOL])
-    yield _Probe([USER, _ANSWER], [_ANSWER])
-    yield _Probe([USER, _ANSWER], [_SYSTEM, USER, _ANSWER])
+def _generate_probes() -> Iterator[_StopProbe]:
+    yield _StopProbe([USER, _ANSWER], [USER, _ANSWER])
+    yield _StopProbe([USER, _CALL], [build_tool_result("a result"), _ANSWER], [TOOL])
+    yield _StopProbe([USER, _CALL, build_tool_result("a result"), _ANSWER], [USER, _ANSWER], [TOOL])
+    yield _StopProbe([USER, _ANSWER], [_ANSWER])
+    yield _StopProbe([USER, _ANSWER], [_SYSTEM, USER, _ANSWER])
 
 
 def find_stops(
@@ -109,7 +109,7 @@ def find_stops(
     return Stops(tokens, tuple(dict.fromkeys(headers)), added.get(False), added.get(True))
 
 
-def _render_texts(renderer: Renderer, form: MessageForm, probe: _Probe) -> tuple[str, str]:
+def _render_texts(renderer: Renderer, form: MessageForm, probe: _StopProbe) -> tuple[str, str]:
     """Return the text of the messages, and the text including the next messages, empty if the template refuses them."""
     text = renderer.render(form.apply_form(probe.messages), probe.tools, prompt=False, thinking=False)
     try:

@@ -8,7 +8,7 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.blend.component import TrainingBlend
 from dataprep_assets.pipelines.blend.stage_views import VIEW_KINDS
-from dataprep_assets.pipelines.blend.view import OpenedView
+from dataprep_assets.pipelines.blend.view import OpenedBlendView
 from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend
 
 
@@ -16,7 +16,7 @@ def find_in_view(made: Blend, store: LocalArtifacts, name: str) -> dict[str, Fin
     """The findings on a view whose receipt describes its files as they are now."""
     declaration, artifact = made.declaration, made.declaration.artifact(name)
     kind = VIEW_KINDS[declaration.stage]
-    opened = OpenedView(artifact, store, kind.load(name), kind.splits(declaration, store), declaration)
+    opened = OpenedBlendView(artifact, store, kind.load(name), kind.splits(declaration, store), declaration)
     directory = store.directory(artifact)
     receipt = replace(store.require(artifact), files=record_files(directory))
     opened.__dict__.update(directory=directory, receipt=receipt)

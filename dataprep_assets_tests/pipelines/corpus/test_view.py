@@ -20,7 +20,7 @@ from dataprep_assets.pipelines.corpus.declaration import View
 from dataprep_assets.pipelines.corpus.view import (
     CHECKS,
     CopiedBlocks,
-    OpenedView,
+    OpenedCorpusView,
     artifact_name,
     load_combined_splits,
     load_corpus_view,
@@ -53,7 +53,7 @@ def prove(store: LocalArtifacts, view: View, *, sign: bool = False, **facts: obj
     if sign:
         receipt = replace(receipt, files=record_files(directory))
     receipt = replace(receipt, facts={**receipt.facts, **facts})
-    opened = OpenedView(artifact, store, CORPUS, load_corpus_view(view), splits)
+    opened = OpenedCorpusView(artifact, store, CORPUS, load_corpus_view(view), splits)
     opened.__dict__.update(directory=directory, receipt=receipt)
     return {check.name: check.run(opened) for check in CHECKS[:2]}
 
@@ -170,7 +170,7 @@ def test_a_copy_that_the_reader_of_another_package_cannot_read_is_a_verdict(
 
     artifact, splits = CORPUS.artifact("mds_bins"), load_combined_splits(CORPUS, store)
     view = replace(load_corpus_view("mds"), copied=read)
-    found = CHECKS[0].run(OpenedView(artifact, store, CORPUS, view, splits))
+    found = CHECKS[0].run(OpenedCorpusView(artifact, store, CORPUS, view, splits))
     assert not found.passed
     assert_names(found.summary, "val", type(error).__name__, error)
 

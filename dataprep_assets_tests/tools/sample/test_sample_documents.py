@@ -10,7 +10,7 @@ from dataprep_assets.defs.samples.sample_cleaning import pages
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.dataset import Corpus
-from dataprep_assets.pipelines.corpus.source.source_rows import SourceRows
+from dataprep_assets.pipelines.corpus.source.source_rows import CorpusFiles
 from dataprep_assets.project import find_project
 from dataprep_assets.sources import upstream
 from dataprep_assets.sources.upstream import Materialization
@@ -42,7 +42,7 @@ def test_of_every_dropped_document_it_is_said_which_rule_dropped_it(
     assert len(rows) == made.metadata["documents"]
     assert {row["reason"] for row in rows} == {None, *corpus.drop}
     assert sum(row["lines_dropped"] for row in rows) > 0
-    source = SourceRows(corpus, store)
+    source = CorpusFiles(corpus, store)
     for row in rows:
         if not row["kept"]:
             said = source.explain_refusal(row["file"], row["row"])

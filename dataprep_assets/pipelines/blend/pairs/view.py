@@ -29,7 +29,7 @@ from dataprep_assets.pipelines.blend.view import (
     BlendView,
     BlendViewFacts,
     BlendViewWriter,
-    OpenedView,
+    OpenedBlendView,
     RunSplit,
     UsedShard,
     compare_rows,
@@ -109,7 +109,7 @@ class PreferenceView(BlendView[PairsSplit]):
         return f"{split_name(split)}.{'parquet' if self.is_parquet else 'jsonl'}"
 
     @property
-    def checks(self) -> tuple[Check[OpenedView[Any]], ...]:
+    def checks(self) -> tuple[Check[OpenedBlendView[Any]], ...]:
         return CHECKS
 
     def require_writable(self, blend: BlendDeclaration, splits: Sequence[PairsSplit]) -> None:
@@ -160,7 +160,7 @@ class PreferenceView(BlendView[PairsSplit]):
             answers=answers,
         )
 
-    def layout_defects(self, opened: OpenedView[PairsSplit]) -> Iterator[str]:
+    def layout_defects(self, opened: OpenedBlendView[PairsSplit]) -> Iterator[str]:
         directory, receipt, splits = opened.directory, opened.receipt, opened.splits
         sidecars = self.sidecars(receipt.dataset, [split.split for split in splits])
         for name, content in sidecars.items():
@@ -175,7 +175,7 @@ class PreferenceView(BlendView[PairsSplit]):
                     yield f"{split.split}: row {number} must have the keys {', '.join(self.columns)}"
                     break
 
-    def differences(self, opened: OpenedView[PairsSplit], split: PairsSplit) -> Iterator[str]:
+    def differences(self, opened: OpenedBlendView[PairsSplit], split: PairsSplit) -> Iterator[str]:
         records = self.read_file(opened.directory / self.file(split.split))
         answers = (answer for record in records for answer in self.answers(record))
         return compare_rows(split.split, "answer", answers, split.read_answers(opened.store), _compare_answers)
@@ -200,7 +200,7 @@ def _compare_answers(answer: LabeledAnswer, run_answer: LabeledAnswer) -> str | 
     return next((name for name, value, run_value in parts if value != run_value), None)
 
 
-CHECKS: tuple[Check[OpenedView[Any]], ...] = (
+CHECKS: tuple[Check[OpenedBlendView[Any]], ...] = (
     Check("matches_pairs", "The prompts and answers are identical to the run's pairs, in the same order.", matches_run),
     LAYOUT_VALID,
 )

@@ -42,7 +42,7 @@ from dataprep_assets.integrity.receipt import Receipt
 from dataprep_assets.pipelines.blend.rl.chat_messages import convert_to_chat_messages
 from dataprep_assets.pipelines.blend.rl.record_parts import Path as Location
 from dataprep_assets.pipelines.blend.rl.record_parts import find_value, remove_paths
-from dataprep_assets.pipelines.blend.rl.view import Record, RecordSplit, RecordView, RecordViewFacts
+from dataprep_assets.pipelines.blend.rl.view import RecordSplit, RecordView, RecordViewFacts, SplitRecord
 from dataprep_assets.pipelines.blend.view import BlendViewWriter
 from dataprep_assets.stores.files import create_durably, sha256_file
 
@@ -98,7 +98,7 @@ class RecordColumns:
                 )
         return columns
 
-    def _add_messages(self, record: Record) -> None:
+    def _add_messages(self, record: SplitRecord) -> None:
         for message in require_messages(record):
             self.message_keys.update(key for key in OPTIONAL_KEYS if key in message)
 
@@ -121,7 +121,7 @@ def is_text_column(shape: Shape | None) -> bool:
     return getattr(shape, "name", None) == "string"
 
 
-def require_messages(record: Record) -> list[dict[str, Any]]:
+def require_messages(record: SplitRecord) -> list[dict[str, Any]]:
     """Return the messages of a record's prompt. Raises BadRecordError, naming the record, for an invalid prompt."""
     try:
         return convert_to_chat_messages(record.parts.get_value(record.parts.prompt))
@@ -145,15 +145,15 @@ class ParquetRecords:
     texts: tuple[str, ...]
     values: tuple[Location, ...]
     schema: "Callable[[RecordColumns], pa.Schema]"
-    row: Callable[["SharedValues", Record, str], dict[str, Any]]
+    row: Callable[["SharedValues", SplitRecord, str], dict[str, Any]]
     shared: Callable[[Mapping[str, Any]], "SharedValues"]
-    compare: Callable[[Mapping[str, Any], Record], Mapping[str, tuple[Any, Any]]]
+    compare: Callable[[Mapping[str, Any], SplitRecord], Mapping[str, tuple[Any, Any]]]
 
     def scan_columns(self, splits: Iterable[RecordSplit], store: ArtifactStore) -> RecordColumns:
         """Return the column types of a view of these splits."""
         return RecordColumns.scan(splits, store, self.texts, self.values)
 
-    def find_columns(self, record: Record, messages: Sequence[Mapping[str, Any]]) -> list[Location]:
+    def find_columns(self, record: SplitRecord, messages: Sequence[Mapping[str, Any]]) -> list[Location]:
         """Return the locations of the values that have their own column, so that `record` does not repeat them."""
         parts = record.parts
         column_paths = [path for path in (parts.answer, parts.tools) if path is not None]
@@ -167,7 +167,7 @@ class ParquetRecords:
         ]
 
     def build_rows(
-        self, split: RecordSplit, columns: RecordColumns, records: Iterable[Record]
+        self, split: RecordSplit, columns: RecordColumns, records: Iterable[SplitRecord]
     ) -> Iterator[dict[str, Any]]:
         """Yield a row of the format for each record."""
         for record in records:
@@ -185,7 +185,7 @@ class ParquetRecords:
             )
             yield self.row(values, record, split.split)
 
-    def find_difference(self, row: Mapping[str, Any], record: Record) -> str | None:
+    def find_difference(self, row: Mapping[str, Any], record: SplitRecord) -> str | None:
         """Return the name of the first value in which a decoded row differs from its record; None if they are equal."""
         values, parts, messages = self.shared(row), record.parts, require_messages(record)
         pairs: dict[str, tuple[Any, Any]] = {

@@ -1,6 +1,6 @@
 """The parts of an output record for which trainers have columns: prompt, expected answer, tools, and the rest.
 
-Entry points: `RecordFields`, `RecordFields.split`, `RecordParts`.
+Entry points: `PartPaths`, `PartPaths.split`, `RecordParts`.
 """
 
 from collections.abc import Sequence
@@ -53,14 +53,14 @@ class RecordParts:
 
 
 @dataclass(frozen=True)
-class RecordFields:
+class PartPaths:
     """Declared locations of the prompt and the expected answer in output records: keys joined by dots, or `auto`."""
 
     prompt: str
     answer: str
 
     @classmethod
-    def from_options(cls, options: RlOptions) -> "RecordFields":
+    def from_options(cls, options: RlOptions) -> "PartPaths":
         """Return the locations that the options declare."""
         return cls(options.prompt, options.answer)
 

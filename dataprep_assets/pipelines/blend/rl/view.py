@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
 from dataprep_assets.pipelines.blend.finished_shards import FinishedShard, find_data_file, list_suffixes
 from dataprep_assets.pipelines.blend.output.realized_shares import repeat_shards
 from dataprep_assets.pipelines.blend.output.trainer_entry import format_split_path, get_manifest_key
-from dataprep_assets.pipelines.blend.rl.record_parts import RecordFields, RecordParts
+from dataprep_assets.pipelines.blend.rl.record_parts import PartPaths, RecordParts
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL, read_lines
 from dataprep_assets.pipelines.blend.rl.shard import RlJsonlFacts
 from dataprep_assets.pipelines.blend.rl.views import VIEWS
@@ -34,7 +34,7 @@ from dataprep_assets.pipelines.blend.view import (
     BlendView,
     BlendViewFacts,
     BlendViewWriter,
-    OpenedView,
+    OpenedBlendView,
     RunSplit,
     UsedShard,
     compare_rows,
@@ -53,7 +53,7 @@ class RecordViewFacts(BlendViewFacts):
     files: dict[str, tuple[str, ...]]
 
 
-class Record(NamedTuple):
+class SplitRecord(NamedTuple):
     """A record of a split: its number, dataset, line and parts, and its location for messages."""
 
     number: int
@@ -76,7 +76,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
     documents_fact: ClassVar[str] = "records"
 
     run_file: str
-    fields: RecordFields
+    fields: PartPaths
 
     @classmethod
     def from_run(
@@ -89,7 +89,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
             split=split,
             run=run,
             run_file=format_split_path(get_manifest_key(split), suffix),
-            fields=RecordFields.from_options(blend.rl_options),
+            fields=PartPaths.from_options(blend.rl_options),
             shards=cls.build_used_shards(repeated_shards, files),
         )
 
@@ -127,7 +127,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
         """The number in the split of each shard's first record, followed by the total number of records."""
         return list(accumulate((shard.facts.records for shard in self.shards), initial=0))
 
-    def read_records(self, store: ArtifactStore, group: int | None = None) -> Iterator[Record]:
+    def read_records(self, store: ArtifactStore, group: int | None = None) -> Iterator[SplitRecord]:
         """Yield the records of the shards in a file (`group`), or of all shards.
 
         Raises BadRecordError for a record without a unique prompt.
@@ -138,7 +138,7 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
                 location = f"{shard.artifact}: line {number + 1}"
                 yield self._build_record(self._starts[index] + number, shard.dataset, line, location)
 
-    def read_run_records(self, store: ArtifactStore) -> Iterator[Record]:
+    def read_run_records(self, store: ArtifactStore) -> Iterator[SplitRecord]:
         """Yield the records in the run's file of the split, to compare them with records from the shards."""
         path = store.local(self.run, [self.run_file]) / self.run_file
         shard = 0
@@ -147,9 +147,9 @@ class RecordSplit(RunSplit[RlJsonlFacts]):
                 shard += 1
             yield self._build_record(number, self.shards[shard].dataset, line, f"{path}: line {number + 1}")
 
-    def _build_record(self, number: int, dataset: str, line: bytes, location: str) -> Record:
+    def _build_record(self, number: int, dataset: str, line: bytes, location: str) -> SplitRecord:
         try:
-            return Record(number, dataset, line, self.fields.split(orjson.loads(line)), location)
+            return SplitRecord(number, dataset, line, self.fields.split(orjson.loads(line)), location)
         except (BadRecordError, orjson.JSONDecodeError) as error:
             raise BadRecordError(f"{location}: {error}") from None
 
@@ -176,12 +176,12 @@ class RecordView(BlendView[RecordSplit]):
 
     write: Callable[[Sequence[RecordSplit], BlendViewWriter], None]
     read: Callable[[Path, RecordSplit], Iterator[Any]]
-    difference: Callable[[Any, Record], str | None]
+    difference: Callable[[Any, SplitRecord], str | None]
     defects: Callable[[Path, Receipt, Sequence[RecordSplit], ArtifactStore], Iterator[str]]
     files: Callable[[RecordSplit], list[str]]
 
     @property
-    def checks(self) -> tuple[Check[OpenedView[Any]], ...]:
+    def checks(self) -> tuple[Check[OpenedBlendView[Any]], ...]:
         return CHECKS
 
     def identity_of(self, shard: UsedShard[RlJsonlFacts]) -> Any:
@@ -204,10 +204,10 @@ class RecordView(BlendView[RecordSplit]):
             files={s.split: tuple(self.files(s)) for s in splits},
         )
 
-    def layout_defects(self, opened: OpenedView[RecordSplit]) -> Iterator[str]:
+    def layout_defects(self, opened: OpenedBlendView[RecordSplit]) -> Iterator[str]:
         return self.defects(opened.directory, opened.receipt, opened.splits, opened.store)
 
-    def differences(self, opened: OpenedView[RecordSplit], split: RecordSplit) -> Iterator[str]:
+    def differences(self, opened: OpenedBlendView[RecordSplit], split: RecordSplit) -> Iterator[str]:
         rows = self.read(opened.directory, split)
         return compare_rows(split.split, "record", rows, split.read_run_records(opened.store), self.difference)
 
@@ -232,7 +232,7 @@ class RecordView(BlendView[RecordSplit]):
             yield f"{self.name}: {count_of(without, 'record has', 'records have')} no expected answer (`rl.answer`)"
 
 
-CHECKS: tuple[Check[OpenedView[Any]], ...] = (
+CHECKS: tuple[Check[OpenedBlendView[Any]], ...] = (
     Check(
         "matches_records", "The rows have the values and types of the run's records, in the same order.", matches_run
     ),

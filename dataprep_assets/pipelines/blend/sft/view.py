@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.blend.view import (
     BlendView,
     BlendViewFacts,
     BlendViewWriter,
-    OpenedView,
+    OpenedBlendView,
     RunSplit,
     UsedShard,
     matches_run,
@@ -102,7 +102,7 @@ class ConversationView(BlendView[PackedSplit]):
 
     write: Callable[[Sequence[PackedSplit], BlendViewWriter], None]
     read: Callable[[Path, PackedSplit], Iterator[LabeledTokens]] | None = None
-    compare: Callable[[OpenedView[PackedSplit], PackedSplit], Iterator[str]] | None = None
+    compare: Callable[[OpenedBlendView[PackedSplit], PackedSplit], Iterator[str]] | None = None
     identity: Callable[[UsedShard[PackedSftFacts]], Any] | None = None
     defects: Callable[[Path, Receipt, Sequence[PackedSplit]], Iterator[str]]
     is_packed: bool
@@ -117,7 +117,7 @@ class ConversationView(BlendView[PackedSplit]):
         return "packed_row" if self.is_packed else "sequence"
 
     @property
-    def checks(self) -> tuple[Check[OpenedView[Any]], ...]:
+    def checks(self) -> tuple[Check[OpenedBlendView[Any]], ...]:
         return CHECKS if self.compare is None else MESSAGE_CHECKS
 
     def identity_of(self, shard: UsedShard[PackedSftFacts]) -> Any:
@@ -135,10 +135,10 @@ class ConversationView(BlendView[PackedSplit]):
             trained_tokens={s.split: s.total("trained_tokens") for s in splits},
         )
 
-    def layout_defects(self, opened: OpenedView[PackedSplit]) -> Iterator[str]:
+    def layout_defects(self, opened: OpenedBlendView[PackedSplit]) -> Iterator[str]:
         return self.defects(opened.directory, opened.receipt, opened.splits)
 
-    def differences(self, opened: OpenedView[PackedSplit], split: PackedSplit) -> Iterator[str]:
+    def differences(self, opened: OpenedBlendView[PackedSplit], split: PackedSplit) -> Iterator[str]:
         if self.compare is not None:
             return self.compare(opened, split)
         assert self.read is not None, "a view of tokens"
@@ -201,7 +201,7 @@ def _read_packed_sequences(store: ArtifactStore, split: PackedSplit) -> Iterator
             yield LabeledTokens(ids=rows.tokens, labels=labels, lengths=rows.lengths)
 
 
-CHECKS: tuple[Check[OpenedView[Any]], ...] = (
+CHECKS: tuple[Check[OpenedBlendView[Any]], ...] = (
     Check(
         "matches_packed_rows",
         "Every sequence has the same ids and labels as in the run's packed rows.",
@@ -209,7 +209,7 @@ CHECKS: tuple[Check[OpenedView[Any]], ...] = (
     ),
     LAYOUT_VALID,
 )
-MESSAGE_CHECKS: tuple[Check[OpenedView[Any]], ...] = (
+MESSAGE_CHECKS: tuple[Check[OpenedBlendView[Any]], ...] = (
     Check(
         "matches_conversations",
         "The rows are exactly the run's conversations, with the messages of their source rows.",

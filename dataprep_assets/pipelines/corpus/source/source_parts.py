@@ -24,7 +24,7 @@ from dataprep_assets.sources.readers.records import Block, RecordFields
 from dataprep_assets.sources.upstream import UpstreamPartitions
 from dataprep_assets.stores.files import digest_value
 from dataprep_assets.stream.declaration import HubSource
-from dataprep_assets.stream.engine_certificate import CertifiedEngine, Sample, read_first_texts
+from dataprep_assets.stream.engine_certificate import CertificateSample, CertifiedEngine, read_first_texts
 from dataprep_assets.stream.source import is_mirrored, open_source
 from dataprep_assets.stream.token_stream import Fetch, SourcePart
 
@@ -167,12 +167,12 @@ def build_corpus_engine(corpus: CorpusDeclaration) -> CertifiedEngine:
     )
 
 
-def _draw_sample(corpus: CorpusDeclaration, store: ArtifactStore) -> Sample:
+def _draw_sample(corpus: CorpusDeclaration, store: ArtifactStore) -> CertificateSample:
     manifest = load_manifest(corpus, store)
     files = _sample_files(corpus, manifest)
     # use the listing and read no files, so a local edit that keeps the file's size does not change the certificate
     digest = digest_value([[e.relpath, *identify_entry(e)] for e in files])
-    return Sample(
+    return CertificateSample(
         kind="engine_certificate",
         parts=[digest],
         sources={"sampled files": digest},

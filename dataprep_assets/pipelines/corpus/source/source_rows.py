@@ -32,7 +32,7 @@ from dataprep_assets.tokenization.document_ids import hash_id
 _CHANGED = SourceBytes(absent="no byte range: the source file has changed since the build. Run the dataset")
 
 
-class SourceRows:
+class CorpusFiles:
     """Lookup of rows in the source files of a corpus."""
 
     def __init__(self, corpus: CorpusDeclaration, store: ArtifactStore) -> None:
@@ -157,7 +157,7 @@ def build_corpus_tracer(corpus: CorpusDeclaration, store: ArtifactStore, specs: 
         store: The store of its artifacts, with all its token bins.
         specs: Its artifacts.
     """
-    rows = SourceRows(corpus, store)
+    rows = CorpusFiles(corpus, store)
     return StreamTracer(
         corpus,
         store,

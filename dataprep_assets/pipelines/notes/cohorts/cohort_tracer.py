@@ -60,7 +60,7 @@ _File = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TracedShard:
+class TracedShardFile:
     """Shard file of a month, which contains the rows `first` to `stop` (exclusive) of the split, in order."""
 
     artifact: Artifact
@@ -104,14 +104,14 @@ class TracedMonth:
         """Shard artifacts of the cohort that were built from earlier rows."""
         return tuple(a for a, content, _ in self._shards if content != self.handle.receipt.content)
 
-    def find_shards(self, split: str) -> Iterator[TracedShard]:
+    def find_shards(self, split: str) -> Iterator[TracedShardFile]:
         """Yield the shard files of a split, in every existing format, that were built from these rows."""
         for _, content, files in self._shards:
             if content == self.handle.receipt.content:
                 yield from (shard for name, shard in files if name == split)
 
     @cached_property
-    def _shards(self) -> list[tuple[Artifact, str, list[tuple[str, TracedShard]]]]:
+    def _shards(self) -> list[tuple[Artifact, str, list[tuple[str, TracedShardFile]]]]:
         """For each artifact of shards: the content of its packed rows, and the split and file of each shard."""
         artifacts = [Artifact(dataset=self.dataset, name=name, partition=self.month) for name in COHORT_SHARDS.values()]
         shards = []
@@ -125,7 +125,7 @@ class TracedMonth:
                 # numbers in names have the same width, so names sort by number
                 records = sorted((r for r in receipt.files if r.path.startswith(prefix)), key=lambda r: r.path)
                 for record, start, stop in zip(records, stops[:-1], stops[1:], strict=True):
-                    shard = TracedShard(
+                    shard = TracedShardFile(
                         artifact=artifact, file=record.path, sha256=record.sha256, first=start, stop=stop
                     )
                     files.append((split, shard))
@@ -193,7 +193,7 @@ class TracedDirectory:
                 if name in (linked_shard.name, str(source), source.name, source.stem):
                     yield split, linked_shard.origin
 
-    def find_holders(self, shard: TracedShard) -> Iterator[tuple[str, str, int]]:
+    def find_holders(self, shard: TracedShardFile) -> Iterator[tuple[str, str, int]]:
         """Yield the locations of a month's file: split, path in the artifact, number of preceding rows in the split."""
         file = (shard.artifact.dataset, str(shard.artifact.partition), shard.file, shard.sha256)
         for split, linked_shard in self._by_file.get(file, ()):

@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.notes.cohorts.packed_files import (
     RETRACTED_NOTES,
     RETRACTED_PATIENTS,
     PackedCohortFacts,
-    PackedSplit,
+    SplitCounts,
     list_packed_paths,
     read_patients,
 )
@@ -276,7 +276,7 @@ class OpenedCohort:
         return open_packed_file(self.directory / list_packed_paths(self.notes, self.month)[split].rows, masked=False)
 
     @property
-    def splits(self) -> Mapping[str, PackedSplit]:
+    def splits(self) -> Mapping[str, SplitCounts]:
         """Split → its counts in the receipt."""
         return self.facts.splits
 

@@ -10,7 +10,7 @@ from dataprep_assets.pipelines.blend.rl.record_columns import (
     SharedValues,
     build_parquet_view,
 )
-from dataprep_assets.pipelines.blend.rl.view import Record, RecordViewFacts
+from dataprep_assets.pipelines.blend.rl.view import RecordViewFacts, SplitRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ def _build_schema(columns: RecordColumns) -> "pa.Schema":
     )
 
 
-def _build_row(values: SharedValues, record: Record, _: str) -> dict[str, Any]:
+def _build_row(values: SharedValues, record: SplitRecord, _: str) -> dict[str, Any]:
     return {
         "prompt": values.prompt,
         "solution": values.answer,
@@ -60,7 +60,7 @@ def _extract_shared_values(row: Mapping[str, Any]) -> SharedValues:
     )
 
 
-def _compare_values(row: Mapping[str, Any], record: Record) -> dict[str, tuple[Any, Any]]:
+def _compare_values(row: Mapping[str, Any], record: SplitRecord) -> dict[str, tuple[Any, Any]]:
     return {"data_source": (row["data_source"], record.parts.get_text("data_source") or record.dataset)}
 
 

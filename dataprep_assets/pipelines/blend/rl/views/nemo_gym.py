@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.blend.rl.chat_messages import (
 from dataprep_assets.pipelines.blend.rl.record_parts import RESPONSE_INPUT, RESPONSE_TOOLS, find_value, remove_paths
 from dataprep_assets.pipelines.blend.rl.rl_jsonl import read_lines
 from dataprep_assets.pipelines.blend.rl.shard import encode_line
-from dataprep_assets.pipelines.blend.rl.view import Record, RecordSplit, RecordView, RecordViewFacts
+from dataprep_assets.pipelines.blend.rl.view import RecordSplit, RecordView, RecordViewFacts, SplitRecord
 from dataprep_assets.pipelines.blend.view import BlendViewWriter
 from dataprep_assets.stores.files import create_durably, sha256_file
 
@@ -36,7 +36,7 @@ def _format_file_name(split: RecordSplit) -> str:
     return f"{split.name}.jsonl"
 
 
-def _encode_line(record: Record) -> bytes:
+def _encode_line(record: SplitRecord) -> bytes:
     parts = record.parts
     tools = parts.get_value(parts.tools)
     flat_tools = [convert_to_response_tool(tool) for tool in tools] if isinstance(tools, list) else tools
@@ -79,7 +79,7 @@ def _read_split(directory: Path, split: RecordSplit) -> Iterator[bytes]:
     return read_lines(directory / _format_file_name(split))
 
 
-def _find_difference(line: bytes, record: Record) -> str | None:
+def _find_difference(line: bytes, record: SplitRecord) -> str | None:
     """Return the name of the part in which a line differs from its record; None if they have the same values."""
     row, parts = orjson.loads(line), record.parts
     prompt, items = parts.get_value(parts.prompt), find_value(row, RESPONSE_INPUT)

@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.blend.rl.record_columns import (
     SharedValues,
     build_parquet_view,
 )
-from dataprep_assets.pipelines.blend.rl.view import Record, RecordViewFacts
+from dataprep_assets.pipelines.blend.rl.view import RecordViewFacts, SplitRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ def _build_schema(columns: RecordColumns) -> "pa.Schema":
     )
 
 
-def _choose_style(record: Record) -> str:
+def _choose_style(record: SplitRecord) -> str:
     """Return the record's own style or, without one, `rule` if the record has an expected answer, otherwise `model`."""
     reward_model = record.parts.record.get("reward_model")
     if isinstance(reward_model, dict) and isinstance(style := reward_model.get("style"), str):
@@ -53,7 +53,7 @@ def _choose_style(record: Record) -> str:
     return "model" if record.parts.answer is None else "rule"
 
 
-def _build_row(values: SharedValues, record: Record, split: str) -> dict[str, Any]:
+def _build_row(values: SharedValues, record: SplitRecord, split: str) -> dict[str, Any]:
     texts = values.texts
     return {
         "data_source": texts["data_source"] or record.dataset,
@@ -85,7 +85,7 @@ def _extract_shared_values(row: Mapping[str, Any]) -> SharedValues:
     )
 
 
-def _compare_values(row: Mapping[str, Any], record: Record) -> dict[str, tuple[Any, Any]]:
+def _compare_values(row: Mapping[str, Any], record: SplitRecord) -> dict[str, tuple[Any, Any]]:
     parts = record.parts
     return {
         "data_source": (row["data_source"], parts.get_text("data_source") or record.dataset),

@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.blend.sft.view import (
     ConversationViewFacts,
     PackedSplit,
 )
-from dataprep_assets.pipelines.blend.view import BlendViewWriter, OpenedView
+from dataprep_assets.pipelines.blend.view import BlendViewWriter, OpenedBlendView
 from dataprep_assets.stores.files import concatenate, create_durably, sha256_file
 
 _PARTS = "parts"
@@ -74,7 +74,7 @@ def _write_view(splits: Sequence[PackedSplit], view: BlendViewWriter) -> None:
     (view.target / _PARTS).rmdir()
 
 
-def _compare_split(subject: OpenedView[PackedSplit], split: PackedSplit) -> Iterator[str]:
+def _compare_split(subject: OpenedBlendView[PackedSplit], split: PackedSplit) -> Iterator[str]:
     """Yield the first difference between the files of a split and the conversations in its shards' source rows."""
     conversations, directory = UsedConversations(subject.blend, subject.store), subject.directory
     lines = message_rows.read_lines(directory / message_rows.build_lines_name(split.split))
