@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.confined import available
+from dataprep_assets_tests.confined import is_available
 from dataprep_assets_tests.deploy.chart import Rendered, has_token
 from dataprep_assets_tests.forked import Forked
 
@@ -83,7 +83,7 @@ class Node:
     def _confinement(self, pod: Mapping[str, Any]) -> str:
         """The lines that leave a process the volumes of its pod to write to, where its root is read-only."""
         (container,) = pod["containers"]
-        if not (available() and container["securityContext"].get("readOnlyRootFilesystem")):
+        if not (is_available() and container["securityContext"].get("readOnlyRootFilesystem")):
             return ""
         empty = {volume["name"] for volume in pod["volumes"] if "emptyDir" in volume}
         mounts = [m for m in container["volumeMounts"] if m["name"] in empty and not m.get("readOnly")]

@@ -22,7 +22,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from dataprep_assets_tests.confined import available
+from dataprep_assets_tests.confined import is_available
 from dataprep_assets_tests.deploy.chart import KUBERNETES, has_token, kubeconfig, render
 from dataprep_assets_tests.deploy.cluster import Cluster
 from dataprep_assets_tests.deploy.location import DECLARATION
@@ -218,7 +218,7 @@ def test_the_webserver_is_the_guarded_one(deployment: Deployment) -> None:
 
 
 def test_the_image_and_the_home_are_not_written_to(deployment: Deployment) -> None:
-    if not available():
+    if not is_available():
         pytest.skip("no Landlock of version 3: this kernel cannot keep a process from writing")
     assert {p.name for p in (deployment.node.folder / "home").iterdir()} == {"dagster.yaml"}
     for log in deployment.node.folder.glob("*.log"):
