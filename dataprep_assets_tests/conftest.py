@@ -73,10 +73,7 @@ def moto() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
-    """Return the function that creates a storage location: a folder, an S3 server, or a fake Google Cloud Storage.
-
-    Each S3 server is started once.
-    """
+    """Yield storage locations: folders, buckets on S3 servers (each started once) and a fake Google Cloud Storage."""
 
     def s3(kind: str) -> str:
         server: str | SwiftServer = request.getfixturevalue(kind)

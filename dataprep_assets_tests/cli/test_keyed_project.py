@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.database_cells import cells
+from dataprep_assets_tests.database_cells import read_cells
 from dataprep_assets_tests.plain_digests import PlainDigests, contents_of
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tools.drill.datasets import PIPELINES
@@ -113,7 +113,7 @@ def test_no_digest_is_in_a_cell_of_a_database(hospital: Hospital) -> None:
     seen = 0
     for database in (path for path in hospital.left() if path.read_bytes()[:15] == b"SQLite format 3"):
         with contextlib.suppress(sqlite3.OperationalError):
-            values = [value for _, value in cells(database)]
+            values = [value for _, value in read_cells(database)]
             seen += len(values)
             assert hospital.digests.found(b"\n".join(values)) is None, database
     assert seen > 1000

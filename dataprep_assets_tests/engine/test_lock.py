@@ -1,4 +1,4 @@
-"""What a lock holds: all that decides a dataset's bytes, the same on every machine, and nothing of the machine."""
+"""A lock contains everything that decides a dataset's bytes, equal on every machine, and nothing about the machine."""
 
 import shutil
 import socket
@@ -49,12 +49,12 @@ def test_a_lock_has_every_artifact_with_its_content_and_its_source_files_with_th
     assert lines[TRAIN].sha256 == lock.artifacts["snapshot/train-00000"].sources[TRAIN]
 
 
-def test_another_machine_writes_the_same_bytes_and_no_path_host_or_time(corpus: ChangedCorpus, tmp_path: Path) -> None:
+def test_another_machine_writes_the_same_bytes_without_path_host_or_time(corpus: ChangedCorpus, tmp_path: Path) -> None:
     here = encode_lock(lock_dataset(corpus.specs(), corpus.store))
     (tmp_path / "other").mkdir()
     there = ChangedCorpus(tmp_path / "other", corpus.root)
     shutil.rmtree(there.root)
-    there.run()  # from nothing, at another time, in another folder
+    there.run()  # built from nothing, at another time, in another folder
     assert encode_lock(lock_dataset(there.specs(), there.store)) == here
     text = here.decode()
     for word in (str(tmp_path), str(Path.home()), socket.gethostname(), "created", "seconds"):
@@ -85,7 +85,7 @@ def test_a_blend_whose_bytes_name_its_folders_has_the_same_lock_elsewhere(stage:
 
 
 @pytest.mark.slow
-def test_the_samples_of_the_other_wings_have_the_same_locks_in_another_checkout(tmp_path: Path) -> None:
+def test_the_samples_of_the_other_pipelines_have_equal_locks_in_another_checkout(tmp_path: Path) -> None:
     names = ["sample_release", "sample_replay", "sample_tasks"]
     locks = []
     for number in range(2):
@@ -103,7 +103,9 @@ def test_the_samples_of_the_other_wings_have_the_same_locks_in_another_checkout(
         assert lock.artifacts
 
 
-def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lock_of_a_sensitive_dataset_names_no_source_file(
+    corpus: ChangedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOME_KEY", "k" * 32)
     names = lock_dataset(corpus.specs(), corpus.store).artifacts.keys()
     corpus.run(**SENSITIVE)
@@ -120,7 +122,7 @@ def test_a_sensitive_dataset_names_no_source_file(corpus: ChangedCorpus, monkeyp
     assert compare_locks(lock, build_lock(read_receipts_below(corpus.root), "root"), ("lock", "root")).is_empty
 
 
-def test_what_is_out_of_date_or_missing_cannot_be_locked(corpus: ChangedCorpus) -> None:
+def test_a_dataset_that_is_out_of_date_or_incomplete_cannot_be_locked(corpus: ChangedCorpus) -> None:
     with raises(IntegrityError, "token_bins/train-00000", "dtype", "uint16", "uint32") as told:
         lock_dataset(corpus.specs(dtype="uint32"), corpus.store)
     assert "dataprep run sample_corpus" in str(told.value)
@@ -130,7 +132,7 @@ def test_what_is_out_of_date_or_missing_cannot_be_locked(corpus: ChangedCorpus) 
         lock_dataset(corpus.specs(), corpus.store)
 
 
-def test_the_lock_of_receipts_alone_is_that_of_the_declared_dataset(corpus: ChangedCorpus) -> None:
+def test_a_lock_from_receipts_only_equals_that_of_the_declared_dataset(corpus: ChangedCorpus) -> None:
     found = build_lock(read_receipts_below(corpus.root), "root")
     assert found.obsolete == frozenset()
     assert encode_lock(found) == encode_lock(lock_dataset(corpus.specs(), corpus.store))

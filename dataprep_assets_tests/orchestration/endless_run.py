@@ -19,7 +19,7 @@ from dataprep_assets.orchestration.component import build_definitions
 from dataprep_assets.orchestration.partitions import job_name
 from dataprep_assets.orchestration.runs.runs import execute_job
 from dataprep_assets.resources import StorageResource, resources_of
-from dataprep_assets_tests.engine.notices import notices_specs, write_notices
+from dataprep_assets_tests.engine.notices import make_notices_specs, write_notices
 
 
 def main(folder: Path) -> None:
@@ -30,7 +30,7 @@ def main(folder: Path) -> None:
         time.sleep(600)
         yield from ()
 
-    notices, *_ = notices_specs(write_notices(folder / "words"))
+    notices, *_ = make_notices_specs(write_notices(folder / "words"))
     specs = [replace(notices, build=waits)]
     storage = StorageResource(root=str(folder / "artifacts"))
     built = dg.Definitions.merge(build_definitions(specs), dg.Definitions(resources=resources_of(storage)))

@@ -19,7 +19,7 @@ from dataprep_assets.orchestration.partitions import asset_key, job_name
 from dataprep_assets.orchestration.runs.runs import DagsterEvents, RunEnd, RunResult, execute_job
 from dataprep_assets.resources import StorageResource, resources_of
 from dataprep_assets.resources.environment import initialized
-from dataprep_assets_tests.engine.notices import Notices, notices_specs, write_notices
+from dataprep_assets_tests.engine.notices import Notices, make_notices_specs, write_notices
 from dataprep_assets_tests.project import new_instance, range_tags
 
 
@@ -124,4 +124,4 @@ def notice_board(
     declaration = declaration.model_copy(update={"automation": declared, "sensitive": sensitive})
     with new_instance(home) as instance:
         storage = StorageResource(root=str(folder / "artifacts"))
-        yield NoticeBoard(declaration, notices_specs(declaration), instance, storage)
+        yield NoticeBoard(declaration, make_notices_specs(declaration), instance, storage)

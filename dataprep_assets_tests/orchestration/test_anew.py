@@ -14,7 +14,7 @@ from dataprep_assets.errors import SourceError
 from dataprep_assets.execution.jobs import Outcome
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.orchestration.runs.step_build import build_partitions
-from dataprep_assets_tests.engine.notices import notices_specs, write_notices
+from dataprep_assets_tests.engine.notices import make_notices_specs, write_notices
 from dataprep_assets_tests.project import Project, failure_of, project, sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
 
@@ -77,7 +77,7 @@ def test_of_a_sensitive_dataset_a_record_that_fails_again_is_logged_by_its_class
         yield Outcome(partition="n-0", error=SourceError("cohort: 3 patients are not there"))
 
     declaration = write_notices(tmp_path).model_copy(update={"sensitive": True})
-    notices = notices_specs(declaration)[0]
+    notices = make_notices_specs(declaration)[0]
     record = replace(notices, name="snapshot", records_source=True, build=refused)
     logged: list[str] = []
     run = SimpleNamespace(asset_selection=[], step_keys_to_execute=None)

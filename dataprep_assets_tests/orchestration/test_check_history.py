@@ -8,7 +8,7 @@ import pytest
 from dataprep_assets.engine.checks.check import Finding
 from dataprep_assets.orchestration.checks import LONGEST_DESCRIPTION, check_evaluation, check_result, examine_artifact
 from dataprep_assets.orchestration.partitions import asset_key
-from dataprep_assets_tests.engine.notices import KEYS, ensure_notice
+from dataprep_assets_tests.engine.notices import KEYS, build_notice
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
 RUNS = 100
@@ -25,7 +25,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NoticeBoard]:
             key = KEYS[number % len(KEYS)]
             board.say(key, "LEAVE" if number in SHOUTING else "word " * (number + 1))
             for made in KEYS if number == 0 else (key,):
-                ensure_notice(board.declaration, board.store, made)
+                build_notice(board.declaration, board.store, made)
             for name, finding in examine_artifact(notices, board.store, [key], is_rebuild=True).items():
                 board.instance.report_runless_asset_event(check_evaluation(notices, board.store, name, finding))
         yield board

@@ -23,7 +23,7 @@ from dataprep_assets.orchestration.overview import (
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.planning import PLANNER
 from dataprep_assets.project_template import write_project
-from dataprep_assets_tests.engine.notices import notices_specs
+from dataprep_assets_tests.engine.notices import make_notices_specs
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
 NUMBERS = ["to build", "checks failed", "checks warned"]
@@ -39,7 +39,7 @@ def board(tmp_path: Path) -> Iterator[NoticeBoard]:
 
 def carded(board: NoticeBoard) -> NoticeBoard:
     """With a data card, which counts its documents."""
-    specs = notices_specs(board.declaration)
+    specs = make_notices_specs(board.declaration)
     card = CardSubject(
         declaration=board.declaration,
         specs=specs,

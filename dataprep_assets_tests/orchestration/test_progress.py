@@ -28,7 +28,7 @@ from dataprep_assets.orchestration.runs.terminal import (
 )
 from dataprep_assets.project_template import write_project
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.engine.specs import spec
+from dataprep_assets_tests.engine.specs import make_spec
 from dataprep_assets_tests.orchestration.notice_board import notice_board
 
 REPOSITORY = Path(__file__).parents[2]
@@ -197,7 +197,7 @@ def test_a_day_of_work_is_observed_some_sixty_times(
     step = context[1]
     monkeypatch.setattr(type(step), "log_event", lambda _, event: observed.append((clock[0] - 1_000, event)))
     sink, counted = (
-        ObservationSink(step, spec("corpus", "token_bins")),
+        ObservationSink(step, make_spec("corpus", "token_bins")),
         Progress(source_bytes=86_400, clock=lambda: clock[0]),
     )
     for second in range(86_401):

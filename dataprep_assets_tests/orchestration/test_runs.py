@@ -13,7 +13,7 @@ from dataprep_assets.engine.staleness.decide import Decision
 from dataprep_assets.engine.staleness.status import find_stale
 from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.runs import RunEnd, raise_interruptions
-from dataprep_assets_tests.engine.notices import notices_specs
+from dataprep_assets_tests.engine.notices import make_notices_specs
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.orchestration.notice_board import NoticeBoard, notice_board
 
@@ -143,7 +143,7 @@ def test_blocking_checks_without_a_result_are_to_be_evaluated(board: NoticeBoard
 def accepting(board: NoticeBoard, **accept: str) -> NoticeBoard:
     """The same dataset whose declaration accepts failures of these checks, name → why."""
     declaration = board.declaration.model_copy(update={"accept": accept})
-    return replace(board, declaration=declaration, specs=notices_specs(declaration))
+    return replace(board, declaration=declaration, specs=make_notices_specs(declaration))
 
 
 def test_an_accepted_failure_passes_with_its_reason_and_once_asked_for_again(board: NoticeBoard) -> None:

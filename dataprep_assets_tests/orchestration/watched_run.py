@@ -18,10 +18,10 @@ from dataprep_assets.orchestration.runs import step_build as events
 from dataprep_assets.orchestration.runs import terminal
 from dataprep_assets.orchestration.runs.step_build import build_sinks
 from dataprep_assets.orchestration.runs.terminal import show_progress
-from dataprep_assets_tests.engine.specs import spec
+from dataprep_assets_tests.engine.specs import make_spec
 
 KEY = dg.AssetKey(["corpus", "token_bins"])
-SPEC = spec("corpus", "token_bins")
+SPEC = make_spec("corpus", "token_bins")
 
 
 def main(arguments: list[str]) -> int:

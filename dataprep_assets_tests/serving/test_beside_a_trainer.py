@@ -21,7 +21,7 @@ from dataprep_assets.definitions import PROJECT_ROOT
 from dataprep_assets.serving.window.release import MANIFEST, ReleaseLocation
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests import fresh_environment
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import find_blocks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.serving.releases import make_release, publish, tokens_of
 
@@ -90,7 +90,7 @@ print(json.dumps([dataprep_assets.stores.http.__file__, absent]))
 
 
 def test_the_window_of_the_page_reads_a_folder_there(programs: Path, folder: Path) -> None:
-    assert "never waits" in run(programs, folder, blocks(PAGE)[0])
+    assert "never waits" in run(programs, folder, find_blocks(PAGE)[0])
 
 
 WINDOW = """

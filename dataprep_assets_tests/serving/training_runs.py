@@ -33,7 +33,7 @@ from dataprep_assets.pipelines.schedule.schedule_artifact import (
 )
 from dataprep_assets.serving.sampler.seen import SeenLedger, documents_of_step
 from dataprep_assets.serving.sampler.training_data import IGNORED, Batch, TrainingData
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 
 Document = range
 """The numbers of its tokens."""
@@ -338,7 +338,7 @@ class TrainingRun:
         self.compare_ledger()
         if self.declared["megatron"] is not None:
             self.compare_megatron()
-        found = findings_of(schedule_spec(self.declaration), self.store)
+        found = run_checks(schedule_spec(self.declaration), self.store)
         failed = [f"{name}: {one.summary}" for name, one in found.items()
                   if not one.passed and name not in ("epochs_within_limit", "sources_current")]  # fmt: skip
         self.told.wrong += failed
@@ -371,7 +371,7 @@ class TrainingRun:
             self.told.changes["no indices"] += 1
             return
         spec = megatron_spec(declaration, wanted, schedule_spec(declaration))
-        for name, finding in findings_of(spec, self.store).items():
+        for name, finding in run_checks(spec, self.store).items():
             self.told.wrong += [] if finding.passed else [f"{name}: {finding.summary}"]
         indexed = open_indexed(declaration, wanted, self.store)
         folder = self.store.directory(Artifact(dataset=RUN, name="megatron_indices"))

@@ -34,9 +34,9 @@ from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stores.connect import S3Address
 from dataprep_assets.stream.token_shard import TOKEN_BINS
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.engine.building import build_all
-from dataprep_assets_tests.execution.ray_runs import RayCluster, descendants, ray_cluster
+from dataprep_assets_tests.execution.ray_runs import RayCluster, find_descendants, run_ray_cluster
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.moto_server import moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -57,7 +57,7 @@ class Job:
 
     def corpus(self, tokenizer_engine: str) -> CorpusDeclaration:
         """Its declaration; the bytes of token bins do not depend on who encodes."""
-        declared = attributes(self.folder / "corpus", self.shards, views=[], run_on=self.engine)
+        declared = make_attributes(self.folder / "corpus", self.shards, views=[], run_on=self.engine)
         declared["tokenizer"] |= {"engine": tokenizer_engine}
         return CorpusDeclaration.model_validate(declared)
 
@@ -155,7 +155,7 @@ class Weather:
             self._run()
 
     def _run(self) -> str:
-        for pid in [self.run.pid, *(pid for pid, _ in descendants(self.run.pid))]:
+        for pid in [self.run.pid, *(pid for pid, _ in find_descendants(self.run.pid))]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.run.wait()
@@ -171,9 +171,9 @@ class Weather:
     def _workers(self) -> list[int]:
         if self._ray is not None:
             roots = [self._ray.second.process.pid, self._ray.head.process.pid]
-            return [pid for root in roots for pid, title in descendants(root) if title.startswith("ray::train-")]
+            return [pid for root in roots for pid, title in find_descendants(root) if title.startswith("ray::train-")]
         # the last begun: before its forks comes the fork server
-        return [pid for pid, title in descendants(self.run.pid) if "multiprocessing.forkserver" in title][::-1]
+        return [pid for pid, title in find_descendants(self.run.pid) if "multiprocessing.forkserver" in title][::-1]
 
     def _node(self) -> str | None:
         assert self._ray is not None
@@ -221,7 +221,7 @@ def main(folder: Path, engine: str, minutes: float, every: float) -> int:
         print(
             f"{files} files of {seconds:.1f} s in {shards} shards on {engine}, a death every {every:.0f} s", flush=True
         )
-        ray = stack.enter_context(ray_cluster(folder)) if engine == RAY else None
+        ray = stack.enter_context(run_ray_cluster(folder)) if engine == RAY else None
         variables = {} if ray is None else ray.variables
         begun = stack.enter_context(Begun(folder / "machine"))
         started = time.monotonic()

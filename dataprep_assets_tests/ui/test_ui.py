@@ -23,8 +23,8 @@ from dataprep_assets.orchestration.partitions import DATASET
 from dataprep_assets.orchestration.runs.runs import POOLS
 from dataprep_assets.orchestration.sensors.automation import CHANGE
 from dataprep_assets.orchestration.sensors.freshness import FRESH
-from dataprep_assets_tests.deploy.backfill import run_pid
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.backfill import read_run_pid
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.fakes.listeners import webhook
 from dataprep_assets_tests.project import sample_attributes
 from dataprep_assets_tests.samples import SAMPLE
@@ -211,7 +211,7 @@ TINY = 60
 def test_materialize_all_is_canceled_half_way_and_what_is_left_is_resumed(
     site: ServedProject, browser: Browser, tmp_path: Path
 ) -> None:
-    site.declare("tiny", "TokenizedCorpus", attributes(write_corpus(tmp_path / "tiny", TINY), TINY))
+    site.declare("tiny", "TokenizedCorpus", make_attributes(write_corpus(tmp_path / "tiny", TINY), TINY))
     site.reload()
     bins = dg.AssetKey(["tiny", "token_bins_train"])
     with site.instance() as instance:
@@ -236,12 +236,14 @@ def test_materialize_all_is_canceled_half_way_and_what_is_left_is_resumed(
 
 
 def test_a_job_that_is_killed_half_way_is_launched_again_and_ends_green(site: ServedProject, tmp_path: Path) -> None:
-    site.declare("killed", "TokenizedCorpus", attributes(write_corpus(tmp_path / "killed", 40), 40, dataset="killed"))
+    site.declare(
+        "killed", "TokenizedCorpus", make_attributes(write_corpus(tmp_path / "killed", 40), 40, dataset="killed")
+    )
     site.reload()
     run = site.launch_job("build_killed")
     wait_until(lambda: any((site.root / "killed" / "token_bins").glob("*/receipt.json")), 240, every=0.1)
     with site.instance() as instance:
-        pid = run_pid(instance, run)
+        pid = read_run_pid(instance, run)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
     assert site.wait_for_run(run) == "FAILURE"

@@ -23,7 +23,7 @@ from dataprep_assets.errors import ConfigError
 from dataprep_assets.pipelines.corpus.curation.benchmark_coverage import read_coverage
 from dataprep_assets.pipelines.corpus.curation.corpus_documents import CorpusDocuments
 from dataprep_assets.pipelines.corpus.remarks import corpus_remarks
-from dataprep_assets_tests.curation.signed import page
+from dataprep_assets_tests.curation.signed import draw_page
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import assert_names, raises
@@ -33,7 +33,7 @@ from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 def words(draw: random.Random, count: int) -> str:
     """A text of so many words."""
-    return " ".join(page(draw, count))
+    return " ".join(draw_page(draw, count))
 
 
 class Leaky(Selected):

@@ -27,7 +27,7 @@ from dataprep_assets.pipelines.corpus.curation.kept_documents import predict_dup
 from dataprep_assets.pipelines.corpus.dataset import card_sections
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-from dataprep_assets_tests.curation.signed import edited, one_other, page
+from dataprep_assets_tests.curation.signed import draw_page, edit_words, replace_one
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
@@ -50,8 +50,8 @@ class Pages(Selected):
     def __init__(self, folder: Path, **declared: Any) -> None:
         super().__init__(folder, **declared)
         draw = random.Random(1)
-        self.pages = [page(draw) for _ in range(40)]
-        self.versions = [one_other(words, draw) for words in self.pages[:10]]
+        self.pages = [draw_page(draw) for _ in range(40)]
+        self.versions = [replace_one(words, draw) for words in self.pages[:10]]
         self.files: dict[str, list[Any]] = {
             "train/a.jsonl": joined(self.pages[:20]),
             "train/b.jsonl": joined(self.pages[20:]),
@@ -140,8 +140,8 @@ def test_the_kept_texts_are_the_same_for_other_files_and_shards(made: Pages, tmp
 
 def test_what_is_appended_gives_way_and_only_its_shard_is_made(pages: Pages) -> None:
     kept, draw = pages.kept(), random.Random(7)
-    new = page(draw)
-    pages.write({"train/0.jsonl": joined([*(one_other(words, draw) for words in pages.pages[:20]), new])})
+    new = draw_page(draw)
+    pages.write({"train/0.jsonl": joined([*(replace_one(words, draw) for words in pages.pages[:20]), new])})
     assert pages.build() == [
         "manifest",
         "snapshot/train-00003",
@@ -158,7 +158,7 @@ def test_what_is_appended_gives_way_and_only_its_shard_is_made(pages: Pages) -> 
 
 def test_a_build_from_nothing_with_the_same_ages_has_the_same_bytes(pages: Pages) -> None:
     draw = random.Random(8)
-    pages.write({"train/d.jsonl": joined([one_other(words, draw) for words in pages.pages[5:15]])})
+    pages.write({"train/d.jsonl": joined([replace_one(words, draw) for words in pages.pages[5:15]])})
     pages.build()
     before, folder = pages.bytes(), pages.folder / "artifacts/pages"
     for name in ("tags", "signatures", "selection"):
@@ -173,7 +173,7 @@ def test_a_build_from_nothing_with_the_same_ages_has_the_same_bytes(pages: Pages
 @pytest.mark.parametrize("lost", ["ages.json", "receipt.json", ""])
 def test_ages_outlive_the_loss_of_the_duplicates(pages: Pages, lost: str) -> None:
     draw = random.Random(8)
-    pages.write({"train/0.jsonl": joined([one_other(words, draw) for words in pages.pages[5:15]])})
+    pages.write({"train/0.jsonl": joined([replace_one(words, draw) for words in pages.pages[5:15]])})
     pages.build()
     before, duplicates = pages.bytes(), pages.folder / "artifacts/pages/duplicates"
     assert json.loads((duplicates / "ages.json").read_bytes())["train/0.jsonl"] == 1
@@ -190,7 +190,7 @@ def test_by_a_column_any_history_of_appends_gives_the_bytes_of_one_build(tmp_pat
     files = {
         f"train/{name}.jsonl": [
             {"text": text, "score": draw.random()}
-            for text in joined([one_other(words, draw) for words in Pages(tmp_path).pages[:25]])
+            for text in joined([replace_one(words, draw) for words in Pages(tmp_path).pages[:25]])
         ]
         for name in "abc"
     }
@@ -234,9 +234,9 @@ def test_what_stands_for_others_is_told_while_new_files_wait_to_be_looked_at(pag
 def test_what_is_said_to_come_back_and_to_go_is_what_the_next_build_does(tmp_path: Path) -> None:
     # Each page is like the one before it alone: of a chain every second one goes, and without its first the others do.
     draw, pages = random.Random(11), Pages(tmp_path, **BY_SCORE)
-    chain = [page(draw)]
+    chain = [draw_page(draw)]
     for _ in range(5):
-        chain.append(edited(chain[-1], draw, 0.02))
+        chain.append(edit_words(chain[-1], draw, 0.02))
     pages.write({"train/a.jsonl": [{"text": text, "score": at} for at, text in enumerate(joined(chain))]})
     pages.build()
     before = {one["row"] for one in pages.dropped()}
@@ -255,7 +255,9 @@ def test_documents_of_the_validation_split_block_or_leave_train(tmp_path: Path) 
     splits = {"train": ["train/**"], "val": ["val/**"]}
     pages = Pages(tmp_path, splits=splits)
     draw = random.Random(5)
-    pages.write({**pages.files, "val/v.jsonl": joined([one_other(pages.pages[25], draw), page(draw), pages.pages[26]])})
+    pages.write(
+        {**pages.files, "val/v.jsonl": joined([replace_one(pages.pages[25], draw), draw_page(draw), pages.pages[26]])}
+    )
     pages.build()
     found = pages.findings()["splits_disjoint"]
     assert not found.passed

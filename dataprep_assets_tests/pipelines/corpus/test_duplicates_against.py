@@ -18,7 +18,7 @@ from dataprep_assets.errors import ConfigError, DataprepError, MissingArtifactEr
 from dataprep_assets.integrity.receipt import record_files
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-from dataprep_assets_tests.curation.signed import one_other, page
+from dataprep_assets_tests.curation.signed import draw_page, replace_one
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
@@ -33,9 +33,9 @@ class Shelf:
     def __init__(self, folder: Path) -> None:
         draw = random.Random(4)
         self.folder = folder
-        self.texts = [page(draw) for _ in range(30)]
-        self.own = [page(draw) for _ in range(12)]
-        self.versions = [one_other(words, draw) for words in self.texts[:8]]
+        self.texts = [draw_page(draw) for _ in range(30)]
+        self.own = [draw_page(draw) for _ in range(12)]
+        self.versions = [replace_one(words, draw) for words in self.texts[:8]]
         self.pages_files = {
             "train/a.jsonl": [" ".join(one) for one in (*self.own[:8], *self.versions)],
             "train/b.jsonl": [" ".join(one) for one in (*self.own[6:], *self.texts[20:23])],
@@ -140,7 +140,7 @@ def test_what_the_other_dataset_drops_by_a_rule_or_retraction_stands_for_nothing
 
 def test_what_is_appended_there_changes_only_the_shards_that_have_such_a_document(shelf: Shelf) -> None:
     before = shelf.pages().bytes()
-    shelf.books().write({"train/new.jsonl": [" ".join(page(random.Random(9))), " ".join(shelf.own[0])]})
+    shelf.books().write({"train/new.jsonl": [" ".join(draw_page(random.Random(9))), " ".join(shelf.own[0])]})
     shelf.books().build()
     pages = shelf.pages()
     assert pages.build() == ["duplicates", "selection/train-00000"]
@@ -228,11 +228,11 @@ class Library(Coast):
         super().__init__(root)
         shutil.rmtree(self.folder / "data")
         draw = random.Random(2)
-        texts = [page(draw) for _ in range(20)]
+        texts = [draw_page(draw) for _ in range(20)]
         self.declare_books()
         write_lines(self.folder.parent / "books/data/train/a.jsonl", [{"text": " ".join(one)} for one in texts])
-        versions = [{"text": " ".join(one_other(one, draw))} for one in texts[:10]]
-        write_lines(self.folder / "data/train/b.jsonl", [*versions, {"text": " ".join(page(draw))}])
+        versions = [{"text": " ".join(replace_one(one, draw))} for one in texts[:10]]
+        write_lines(self.folder / "data/train/b.jsonl", [*versions, {"text": " ".join(draw_page(draw))}])
         self.declare_pages(against=["books"])
 
     def declare_pages(self, **duplicates: Any) -> None:

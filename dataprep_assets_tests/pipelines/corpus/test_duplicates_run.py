@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dataprep_assets_tests.curation.signed import one_other, page
+from dataprep_assets_tests.curation.signed import draw_page, replace_one
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.coast import Coast, write_lines
 
@@ -24,9 +24,9 @@ class Pages(Coast):
         super().__init__(root)
         shutil.rmtree(self.folder / "data")
         draw = random.Random(1)
-        pages = [page(draw) for _ in range(30)]
+        pages = [draw_page(draw) for _ in range(30)]
         write_lines(self.folder / "data/train/a.jsonl", [{"text": " ".join(one)} for one in pages])
-        versions = [{"text": " ".join(one_other(one, draw))} for one in pages[:10]]
+        versions = [{"text": " ".join(replace_one(one, draw))} for one in pages[:10]]
         write_lines(self.folder / "data/train/b.jsonl", [*versions, "{no json"])
         self.declare()
 

@@ -15,7 +15,7 @@ from dataprep_assets.integrity.receipt import read_receipt
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.stream.declaration import HubSource
-from dataprep_assets_tests.engine.building import build_all, failed
+from dataprep_assets_tests.engine.building import build_all, find_failed_checks
 from dataprep_assets_tests.fakes.hub_server import HubServer
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline
@@ -154,7 +154,7 @@ def test_proofs_that_read_texts_fetch_those_of_a_branch_that_moved(hub: HubServe
     build_all([spec for spec in corpus_specs(plain) if spec.name == "manifest"], store)
     for spec in corpus_specs(corpus):
         if spec.name in ("tags", "signatures", "duplicates"):
-            assert failed(spec, store) == set(), spec.path
+            assert find_failed_checks(spec, store) == set(), spec.path
             shutil.rmtree(tmp_path / "hub" / "datasets--org--corpus" / "snapshots" / hub.commit, ignore_errors=True)
 
 

@@ -10,14 +10,14 @@ import pytest
 from dataprep_assets.curation.retractions import Retraction, add_retractions
 from dataprep_assets.integrity.verify import VerifiedArtifact, verify_path
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
-from dataprep_assets_tests.curation.signed import one_other, page
+from dataprep_assets_tests.curation.signed import draw_page, replace_one
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 pytest.importorskip("rensa", reason="the extra `duplicates`")
 DRAW = random.Random(3)
-BOOKS = [page(DRAW) for _ in range(9)]
-PAGES = [*(one_other(words, DRAW) for words in BOOKS[:2]), *(page(DRAW) for _ in range(6))]
-VERSION = " ".join(one_other(PAGES[4], DRAW))
+BOOKS = [draw_page(DRAW) for _ in range(9)]
+PAGES = [*(replace_one(words, DRAW) for words in BOOKS[:2]), *(draw_page(DRAW) for _ in range(6))]
+VERSION = " ".join(replace_one(PAGES[4], DRAW))
 
 
 def texts(pages: list[list[str]]) -> list[str]:

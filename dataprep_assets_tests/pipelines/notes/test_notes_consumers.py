@@ -22,7 +22,7 @@ from dataprep_assets.packing.stock_maxtext import StockRule
 from dataprep_assets.pipelines.notes.cohorts.packed_files import packed_paths
 from dataprep_assets.pipelines.notes.tfds.maxtext import build_maxtext_settings
 from dataprep_assets.serving.sampler.maxtext import six_columns
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import find_blocks
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.pipeline import declaration, run_notes
 from dataprep_assets_tests.readers.families import TENSORFLOW
@@ -145,7 +145,7 @@ def test_a_loop_of_ones_own_takes_batches_as_the_page_says(made: tuple[Any, Path
         pytest.skip("of prepacked rows")
     (tmp_path / ".dataprep").mkdir()
     (tmp_path / ".dataprep" / "artifacts").symlink_to(root)
-    found = block_of_batches(blocks(PAGE)[1], tmp_path)
+    found = block_of_batches(find_blocks(PAGE)[1], tmp_path)
     assert found["inputs"].shape == found["targets"].shape == found["weights"].shape == (4, LENGTH)
     assert set(found["batch"]) == set(found["row"]) == {*COLUMNS, TARGETS}
     assert {column: values.tolist() for column, values in found["row"].items() if column != TARGETS} in packed(

@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.notes.dataset import notes_engine
 from dataprep_assets.pipelines.notes.declaration import NotesDeclaration
 from dataprep_assets.pipelines.notes.patient_key import PatientKey
 from dataprep_assets.stream.engine_certificate import ensure_certificate
-from dataprep_assets_tests.database_cells import cells
+from dataprep_assets_tests.database_cells import read_cells
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient
 from dataprep_assets_tests.pipelines.notes.notes_project import NotesProject, notes_project, plain_attributes
 from dataprep_assets_tests.plain_digests import PlainDigests
@@ -298,7 +298,7 @@ def test_no_canary_is_in_any_database(left: Left) -> None:
     assert len(databases) >= 3
     seen = 0
     for database in databases:
-        for table, value in cells(database):
+        for table, value in read_cells(database):
             seen += 1
             assert CANARY.encode() not in value, (database.name, table)
     assert seen > 1000
@@ -335,7 +335,7 @@ def test_no_digest_tells_that_a_file_a_note_or_a_patient_is_among_the_sources(le
     for path in left[0].rglob("*"):
         assert not path.is_file() or digests.found(path.read_bytes()) is None, path
     for database in left[0].rglob("*.db"):
-        assert digests.found(b"\n".join(value for _, value in cells(database))) is None, database
+        assert digests.found(b"\n".join(value for _, value in read_cells(database))) is None, database
 
 
 @pytest.mark.slow
@@ -343,7 +343,7 @@ def test_no_small_count_is_in_what_a_person_sees(left: Left) -> None:
     """By the sources: 12 patients a month, 2 bad records, and in other datasets one patient a month."""
     numbers, texts = set[tuple[str, int]](), [left[1]]
     for database in left[0].rglob("*.db"):
-        for _, value in cells(database):
+        for _, value in read_cells(database):
             for event in documents_in(value):
                 numbers |= set(small_numbers(event))
                 texts += descriptions(event)
@@ -355,7 +355,7 @@ def test_no_small_count_is_in_what_a_person_sees(left: Left) -> None:
 
 @pytest.mark.slow
 def test_the_result_of_a_check_is_passed_or_failed_and_positions(left: Left) -> None:
-    events = [e for database in left[0].rglob("*.db") for _, value in cells(database) for e in documents_in(value)]
+    events = [e for database in left[0].rglob("*.db") for _, value in read_cells(database) for e in documents_in(value)]
     found = {text for event in events for text in results_in(event)}
     assert {"passed"} < found
     assert [text for text in found if not SENTENCE.fullmatch(text)] == []

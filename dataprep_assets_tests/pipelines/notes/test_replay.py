@@ -18,7 +18,7 @@ from dataprep_assets.pipelines.notes.replay.replay import build_replay, combined
 from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDeclaration
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, ShardOrigin, read_provenance
 from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE, HF_CARD, is_for_hf
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 from dataprep_assets_tests.formats.shard_reader import read_directory
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
@@ -163,11 +163,11 @@ def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_librar
     assert f"dataset_type=hf hf_path={place} train_split=train max_target_length=32 " in line
     assert " packing=False " in line
     spec = combined_directory_spec(mix)
-    assert {name: f.summary for name, f in findings_of(spec, store).items() if not f.passed} == {}
+    assert {name: f.summary for name, f in run_checks(spec, store).items() if not f.passed} == {}
     card = place / HF_CARD
     card.chmod(0o644)
     card.write_text(card.read_text().replace("finetune/", "fine/"))
-    assert not findings_of(spec, store)["files_intact"].passed
+    assert not run_checks(spec, store)["files_intact"].passed
     weighed = [of | {"weight": 1} for of in sources]
     assert not is_for_hf(combined(mode="virtual", sources=weighed, format="array_record"), "hf"), "it knows no weights"
 

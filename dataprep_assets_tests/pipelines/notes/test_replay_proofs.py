@@ -19,7 +19,7 @@ from dataprep_assets.pipelines.notes.replay.replay_declaration import MixtureDec
 from dataprep_assets.pipelines.notes.tfds.linked_directory import DIRECTORIES
 from dataprep_assets.pipelines.notes.tfds.provenance import PROVENANCE, read_provenance
 from dataprep_assets.pipelines.notes.tfds.virtual_mixture import BUILDER_DIRECTORIES, GRAIN_MIXTURE
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, plain, written
 from dataprep_assets_tests.pipelines.notes.directories import NOTES, OTHER, failed, sealed
@@ -54,7 +54,7 @@ def combined(root: Path, mode: str) -> MixtureDeclaration:
 
 def prove(replay: MixtureDeclaration, store: LocalArtifacts) -> dict[str, Finding]:
     """Every finding on a combination."""
-    return findings_of(combined_directory_spec(replay), store)
+    return run_checks(combined_directory_spec(replay), store)
 
 
 @pytest.mark.parametrize("mode", MODES)

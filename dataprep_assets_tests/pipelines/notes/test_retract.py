@@ -30,7 +30,7 @@ from dataprep_assets.pipelines.notes.retract import retract_patients
 from dataprep_assets.stream.engine_certificate import ensure_certificate
 from dataprep_assets.tokenization.certificate import CLASSES
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 from dataprep_assets_tests.messages import assert_names, raises
 from dataprep_assets_tests.pipelines.corpus.pipeline import Outcome, products, receipts
 from dataprep_assets_tests.pipelines.corpus.shards import reference_ids
@@ -245,7 +245,7 @@ def test_a_month_of_which_all_go_is_empty_and_valid(ward: Ward) -> None:
     facts = ward.receipt("2010-02").facts
     assert [split["rows"] for split in facts["splits"].values()] == [0, 0]
     spec = next(spec for spec in notes_specs(ward.notes) if spec.name == "tfds_directory")
-    assert findings_of(spec, ward.store)["matches_cohort_shards"].passed
+    assert run_checks(spec, ward.store)["matches_cohort_shards"].passed
     assert traces(ward.root, [one for at in range(8) for one in ward.texts("2010-02", at)]) == []
     ward.equals_a_build_from_scratch()
 

@@ -22,7 +22,7 @@ from dataprep_assets.orchestration.component import build_dataset_definitions
 from dataprep_assets.pipelines.corpus.views import VIEWS
 from dataprep_assets.pipelines.release.component import ShardRelease
 from dataprep_assets.pipelines.release.declaration import ReleaseDeclaration, ReleaseOptions
-from dataprep_assets_tests.dg_command import dg
+from dataprep_assets_tests.dg_command import run_dg
 from dataprep_assets_tests.messages import raises
 from dataprep_assets_tests.pipelines.release.release_project import release_attributes
 
@@ -124,7 +124,7 @@ def test_dclm_2t_has_the_published_dimensions(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) -> None:
-    made = dg(cloned, "scaffold", "defs", "dataprep_assets.components.ShardRelease", "my_release")
+    made = run_dg(cloned, "scaffold", "defs", "dataprep_assets.components.ShardRelease", "my_release")
     assert made.returncode == 0, made.stderr
     written = cloned / "dataprep_assets" / "defs" / "my_release" / "defs.yaml"
     text = written.read_text()
@@ -137,5 +137,5 @@ def test_scaffold_writes_a_commented_declaration_that_validates(cloned: Path) ->
         assert f"\n    {key}: " in commented, key
     everything = yaml.safe_load(commented[commented.index("  release:") :])["release"]
     validate_declaration(ReleaseDeclaration, {**yaml.safe_load(text)["attributes"], "release": everything}, written)
-    checked = dg(cloned, "check", "defs")
+    checked = run_dg(cloned, "check", "defs")
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -16,7 +16,7 @@ from dataprep_assets.pipelines.schedule.declaration import ScheduleDeclaration
 from dataprep_assets.pipelines.schedule.schedule_artifact import schedule_spec
 from dataprep_assets.pipelines.schedule.schedule_checks import SCHEDULE_CHECKS
 from dataprep_assets.serving.sampler import sampler as sampler_module
-from dataprep_assets_tests.engine.found import findings_of
+from dataprep_assets_tests.engine.found import run_checks
 from dataprep_assets_tests.faults.edits import flip_byte
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.schedule.training_project import CORPUS, RUN, TrainingProject, copy, make
@@ -110,7 +110,7 @@ def test_a_finished_schedule_passes(finished: TrainingProject) -> None:
 
 
 def findings(project: TrainingProject) -> dict[str, tuple[bool, str]]:
-    found = findings_of(schedule_spec(declaration_of(project)), LocalArtifacts(project.artifacts))
+    found = run_checks(schedule_spec(declaration_of(project)), LocalArtifacts(project.artifacts))
     return {name: (one.passed, one.summary) for name, one in found.items()}
 
 

@@ -26,7 +26,7 @@ from dataprep_assets.serving.sampler.training_data import IGNORED, Batch, Traini
 from dataprep_assets.stores.connect import AWS_PAIR, READ_PAIR, WRITE_PAIR
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets.stores.store import Store
-from dataprep_assets_tests.docs.run_blocks import blocks
+from dataprep_assets_tests.docs.run_blocks import find_blocks
 from dataprep_assets_tests.fakes.buckets import new_bucket
 from dataprep_assets_tests.fakes.fault_proxy import Fault, FaultProxy
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
@@ -254,7 +254,7 @@ def test_boundaries_are_those_of_the_documents(made: TrainingProject, tmp_path: 
 
 
 def test_the_loop_of_the_page_reads_every_step(made: TrainingProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    block = blocks(PAGE)[0].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN)
+    block = find_blocks(PAGE)[0].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN)
     data = made.data(boundaries=True)
     steps: list[int] = []
 
@@ -268,7 +268,7 @@ def test_the_loop_of_the_page_reads_every_step(made: TrainingProject, monkeypatc
     ledger: dict[str, Any] = {}
     exec(
         compile(
-            blocks(PAGE)[1].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN), "b", "exec"
+            find_blocks(PAGE)[1].replace(".dataprep/artifacts", str(made.artifacts)).replace("my_run", RUN), "b", "exec"
         ),
         ledger,
     )

@@ -21,8 +21,8 @@ from dataprep_assets.engine.artifact.dataset import validate_declaration
 from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact
-from dataprep_assets_tests.deploy.daemon import daemon
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.daemon import run_daemon
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 
 _TICK_SECONDS = os.sysconf("SC_CLK_TCK")
 
@@ -48,7 +48,7 @@ def prepared(folder: Path, datasets: int, files: int, interval: int) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             os.link(path, target)
         automation = {"on_new_files": f"{interval}s"}
-        found.append(attributes(own, shards=4, dataset=f"corpus{number}", automation=automation))
+        found.append(make_attributes(own, shards=4, dataset=f"corpus{number}", automation=automation))
         corpus = validate_declaration(CorpusDeclaration, found[-1], folder / "corpora.json")
         build_manifest_artifact(corpus, LocalArtifacts(folder / "artifacts"))
     (folder / "corpora.json").write_text(json.dumps(found))
@@ -80,7 +80,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as temporary:
         folder = Path(temporary)
         declarations = prepared(folder, chosen.datasets, chosen.files, chosen.interval)
-        with daemon(folder, declarations, folder / "artifacts") as log:
+        with run_daemon(folder, declarations, folder / "artifacts") as log:
             while log.read_text().count("skipped: the source matches the plan") < chosen.datasets:
                 time.sleep(1)
             pid = int((folder / "daemon.pid").read_text())

@@ -25,10 +25,10 @@ from dataprep_assets.integrity.artifacts import LocalArtifacts
 from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets.pipelines.corpus.source.manifest import build_manifest_artifact, load_manifest
 from dataprep_assets.planning.manifest import ManifestEntry, ShardSizing, SourceFile, build_manifest, plan_shards
-from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, serves
+from dataprep_assets_tests.deploy.cluster import DEPLOY, SCRIPTS, is_serving
 from dataprep_assets_tests.deploy.location import DECLARATION
-from dataprep_assets_tests.deploy.postgres import binaries, postgres
-from dataprep_assets_tests.deploy.tiny_corpus import FILES_A_CHUNK, attributes
+from dataprep_assets_tests.deploy.postgres import find_binaries, run_postgres
+from dataprep_assets_tests.deploy.tiny_corpus import FILES_A_CHUNK, make_attributes
 from dataprep_assets_tests.servers import end, free_port
 from dataprep_assets_tests.tools.bench.planned_files import CPU_TARGET, MEGABYTES_TARGET, Planned, planned
 
@@ -93,7 +93,7 @@ class Sized:
     load_cpu: float
     load_megabytes: float
     sqlite: Books
-    postgres: Books | None
+    run_postgres: Books | None
 
 
 def write_files(folder: Path, files: int) -> None:
@@ -233,7 +233,7 @@ def partition_view(home: Path, declaration: Path, key: Sequence[str], shards: in
         )
     try:
         deadline = time.monotonic() + 180
-        while not serves(port):
+        while not is_serving(port):
             if server.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError((home / "webserver.log").read_text()[-2000:])
             time.sleep(0.2)
@@ -273,7 +273,7 @@ def books(folder: Path, declaration: Path, corpus: CorpusDeclaration, shards: in
             added, ms, size = bookkeeping(found, home, corpus, shards)
         view = partition_view(home, declaration, key, shards)
     else:
-        with postgres() as database:
+        with run_postgres() as database:
             home = folder / "postgres"
             with instance(home, database) as found:
                 added, ms, size = bookkeeping(found, home, corpus, shards)
@@ -285,7 +285,7 @@ def measure(folder: Path, files: int, shards: int | None, runs: int) -> Sized:
     """Measure one size in an empty folder."""
     write_files(folder / "source", files)
     count = shards or default_plan(files)
-    declared = attributes(folder / "source", count)
+    declared = make_attributes(folder / "source", count)
     declaration, root = folder / "corpus.json", folder / "artifacts"
     declaration.write_text(json.dumps(declared))
     corpus = CorpusDeclaration.model_validate(declared)
@@ -294,7 +294,7 @@ def measure(folder: Path, files: int, shards: int | None, runs: int) -> Sized:
     again = timed(lambda: build_manifest_artifact(corpus, store))
     imports, load, load_cpu, memory = load_cost(declaration, root, runs)
     planned = len(load_manifest(corpus, store).plan)
-    there = binaries() is not None
+    there = find_binaries() is not None
     return Sized(
         files=files,
         shards=planned,

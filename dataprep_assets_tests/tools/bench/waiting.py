@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dataprep_assets_tests.deploy.tiny_corpus import attributes, write_corpus
+from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.servers import wait_until
 from dataprep_assets_tests.ui.browser import Browser
 from dataprep_assets_tests.ui.clicks import cancel_backfill, materialize_all, resume_backfill
@@ -48,7 +48,7 @@ def seconds_to_see(browser: Browser, url: str, *texts: str) -> float:
 def declared(made: ServedProject, folder: Path, dataset: str, shards: int) -> Path:
     """Declare a corpus of tiny files, a shard each, and reload; where its token bins will be."""
     source = write_corpus(folder / dataset, files=shards)
-    made.declare(dataset, "TokenizedCorpus", attributes(source, shards, dataset=dataset))
+    made.declare(dataset, "TokenizedCorpus", make_attributes(source, shards, dataset=dataset))
     made.reload()
     return made.root / dataset / "token_bins"
 
