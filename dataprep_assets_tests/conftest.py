@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from dataprep_assets_tests.fakes.moto_server import moto_server
-from dataprep_assets_tests.fakes.places import Places, places
-from dataprep_assets_tests.fakes.swift_server import SwiftServer, swift_server
+from dataprep_assets_tests.fakes.moto_server import run_moto_server
+from dataprep_assets_tests.fakes.places import Places, open_places
+from dataprep_assets_tests.fakes.swift_server import SwiftServer, run_swift_server
 from dataprep_assets_tests.session.storages import keep_what_storages_make
 
 CHECKOUT = Path(__file__).parent.parent
@@ -60,14 +60,14 @@ def shared() -> Path:
 def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SwiftServer]:
     """Return a running OpenStack Swift; `buckets.new_bucket` creates buckets in it."""
     pytest.importorskip("swift", reason="no OpenStack Swift: pip install swift setuptools")
-    with swift_server(tmp_path_factory.mktemp("swift")) as server:
+    with run_swift_server(tmp_path_factory.mktemp("swift")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
     """Return the URL of a running moto server, for features that Swift lacks."""
-    with moto_server() as url:
+    with run_moto_server() as url:
         yield url
 
 
@@ -79,5 +79,5 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         server: str | SwiftServer = request.getfixturevalue(kind)
         return server.url if isinstance(server, SwiftServer) else server
 
-    with places(tmp_path_factory.mktemp("servers"), s3) as found:
+    with open_places(tmp_path_factory.mktemp("servers"), s3) as found:
         yield found

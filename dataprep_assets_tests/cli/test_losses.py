@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.pipelines.blend.pipeline import text_of, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import make_text, write_rows
 from dataprep_assets_tests.pipelines.notes.clinic import note, patient, written
 from dataprep_assets_tests.samples import SAMPLE
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
@@ -187,7 +187,12 @@ BAD_CHATS: list[dict[str, Any]] = [
 
 def write_chats(name: str, count: int) -> list[dict[str, Any]]:
     return [
-        {"messages": [{"role": "user", "content": f"{name} {i}?"}, {"role": "assistant", "content": text_of(name, i)}]}
+        {
+            "messages": [
+                {"role": "user", "content": f"{name} {i}?"},
+                {"role": "assistant", "content": make_text(name, i)},
+            ]
+        }
         for i in range(count)
     ]
 
@@ -239,7 +244,7 @@ def test_a_chat_blend_lists_losses_of_rows_sequences_and_shards(project: Project
 
 def test_truncated_texts_and_a_trial_on_some_shards_are_listed(project: Project) -> None:
     sources = project.folder / "sources"
-    write_rows(sources / "long.jsonl", [*texts(*(text_of("long", i, words=30) for i in range(20))), b"{\n"])
+    write_rows(sources / "long.jsonl", [*texts(*(make_text("long", i, words=30) for i in range(20))), b"{\n"])
     project.declare(
         "TrainingBlend",
         "waves",
@@ -371,14 +376,16 @@ def test_tasks_list_files_and_folders_and_a_schedule_lists_unread_tokens(project
     assert single_loss(losses, reason="no_row_of_its_id")["count"] == 1
     assert "left out: not_a_version" in told
     assert "notes.jsonl" in told
-    files = {"train/a.jsonl": texts(*(text_of("s", i) for i in range(30)))}
+    files = {"train/a.jsonl": texts(*(make_text("s", i) for i in range(30)))}
     project.declare("TokenizedCorpus", "read", **corpus(project, "read", files, views=[]))
     project.declare("TrainingSchedule", "course", sources=[{"dataset": "read"}], sequence_length=16, batch=2, steps=3)
     told = project.run("read", "course")
     unread = single_loss(project.losses("course"), action="left out", reason="unread", unit="token", part="read")
     assert unread["of"] - unread["count"] == 96
     assert re.search(r"left out: unread +[\d.]+% of tokens +read", told)
-    write_rows(project.folder / "sources" / "read" / "train" / "a.jsonl", texts(*(text_of("s", i) for i in range(20))))
+    write_rows(
+        project.folder / "sources" / "read" / "train" / "a.jsonl", texts(*(make_text("s", i) for i in range(20)))
+    )
     project.run("read")
     assert "nothing to do" in project.run("course"), "the schedule is as it was"
     assert project.command("schedule", "course", "--from-step", "1").returncode == 0

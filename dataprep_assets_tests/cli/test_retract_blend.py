@@ -15,10 +15,10 @@ import yaml
 from dataprep_assets.tokenization.bundle import TokenizerBundle
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import dataprep
-from dataprep_assets_tests.faults.armed import armed, passed
+from dataprep_assets_tests.faults.armed import make_armed_environment, read_log
 from dataprep_assets_tests.messages import assert_names
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
-from dataprep_assets_tests.pipelines.blend.retracted_blend import OPTIONS, ROWS, VIEWS, row_of, word
+from dataprep_assets_tests.pipelines.blend.retracted_blend import OPTIONS, ROWS, VIEWS, make_row, make_word
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ SHARDS = ("packed_sft", "pairs", "rl_jsonl")
 NOUNS = {"sft": "conversation", "pairs": "pair", "rl": "record"}
 ROW, OTHER_ROW = 4, 7
 """Removed rows of the first file, by row number and by id."""
-GONE = [word("first", ROW - 1), word("first", OTHER_ROW - 1)]
+GONE = [make_word("first", ROW - 1), make_word("first", OTHER_ROW - 1)]
 
 
 class Project:
@@ -55,7 +55,7 @@ class Project:
             for part in range(2):
                 numbers = range(part * ROWS // 2, (part + 1) * ROWS // 2)
                 path = folder / "data" / dataset / f"{dataset[0]}{part}.jsonl"
-                write_rows(path, [row_of(stage, dataset, number) for number in numbers])
+                write_rows(path, [make_row(stage, dataset, number) for number in numbers])
         value: dict[str, Any] = {
             "dataset": stage,
             "stage": stage,
@@ -101,7 +101,7 @@ class Project:
         assert_names(told, "2 retracted")
         assert_names(told, "removed: 2 retracted rows", "no_retracted_document passed")
         assert self.files_with_removed(stage) == set()
-        assert any(word("first", ROW) in text for _, text in self.texts(stage))
+        assert any(make_word("first", ROW) in text for _, text in self.texts(stage))
         for row in (ROW, OTHER_ROW):
             refused = self("trace", stage, "--file", "f0.jsonl", "--row", str(row), code=1)
             assert_names(refused, f"row {row} of f0.jsonl", "removed", "retraction list")
@@ -165,9 +165,11 @@ def test_a_killed_removal_resumes(tmp_path: Path) -> None:
 
 def _run(project: Project, artifacts: Path, home: Path, at: int) -> int:
     """Run the blend in a process that is killed at a write (0: never); return how many writes it passed."""
-    environment = armed(home, artifacts, at=at) | project.environment | {"DATAPREP_ROOT": str(artifacts)}
+    environment = (
+        make_armed_environment(home, artifacts, at=at) | project.environment | {"DATAPREP_ROOT": str(artifacts)}
+    )
     command = ["-m", "dataprep_assets.cli", "--project", str(project.root), "run", "sft"]
     done = forked.run(command, env=environment, cwd=project.root, timeout=600)
     # the process that watches the command ends with a shell's code of the signal
     assert done.returncode in ((-signal.SIGKILL, 128 + signal.SIGKILL) if at else (0,)), done.stdout + done.stderr
-    return len(passed(home, "parent"))
+    return len(read_log(home, "parent"))

@@ -10,7 +10,7 @@ import pytest
 from dataprep_assets.execution.pool import PROCESSES, RAY
 from dataprep_assets_tests.deploy.backfill import measure_backfill
 from dataprep_assets_tests.deploy.wall_time import measure_union
-from dataprep_assets_tests.fakes.eager_daemon import eager
+from dataprep_assets_tests.fakes.eager_daemon import make_eager_environment
 
 pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-postgres) is not installed")
 
@@ -20,7 +20,7 @@ pytest.importorskip("dagster_postgres", reason="the extra `k8s` (with dagster-po
 def test_a_backfill_survives_a_killed_worker_a_killed_run_and_a_killed_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in eager(tmp_path / "eager").items():
+    for name, value in make_eager_environment(tmp_path / "eager").items():
         monkeypatch.setenv(name, value)
     # a worker is killed only on Ray: elsewhere that ends the whole run (`assets/test_killed_worker.py`)
     engine = RAY if find_spec("ray") else PROCESSES

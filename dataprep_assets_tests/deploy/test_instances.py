@@ -20,7 +20,7 @@ from dataprep_assets.orchestration.runs.runs import POOLS, end_lost_runs, limit_
 from dataprep_assets_tests import forked
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 from dataprep_assets_tests.deploy.postgres import run_postgres
-from dataprep_assets_tests.orchestration.notice_board import notice_board
+from dataprep_assets_tests.orchestration.notice_board import make_notice_board
 from dataprep_assets_tests.project import project, sample_attributes
 from dataprep_assets_tests.servers import wait_until
 
@@ -116,7 +116,7 @@ def test_a_pool_limit_of_one_holds_for_the_first_runs_on_a_fresh_postgres(
 
 def test_the_run_of_a_killed_command_is_ended_and_blocks_nothing(tmp_path: Path) -> None:
     """Dagster watches only the processes of its own launcher, and a command's run belongs to none."""
-    with notice_board(tmp_path) as board:
+    with make_notice_board(tmp_path) as board:
         repository = add_planning(board.definitions).get_repository_def()
     with open_instance("local", tmp_path / "home", {}) as found:
         limit_pools(found)

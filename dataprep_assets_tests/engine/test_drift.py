@@ -27,7 +27,12 @@ from dataprep_assets.stores.files import digest_value
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.fakes.places import Places
 from dataprep_assets_tests.faults.edits import edit_receipt, flip_byte
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources, texts, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import (
+    declare_pretraining,
+    make_texts,
+    write_rows,
+    write_small_sources,
+)
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import SENSITIVE, ChangedCorpus
 
 VAL = "validation/chunk1/example_holdout_0.jsonl.zst"
@@ -199,20 +204,20 @@ def test_a_fresh_machine_builds_the_locked_dataset(corpus: ChangedCorpus, lock: 
 
 def test_a_blend_in_another_folder_matches_its_lock_unless_a_weight_changed(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    blend = pretraining(small_sources(here / "sources"))
+    blend = declare_pretraining(write_small_sources(here / "sources"))
     build_all(blend_specs(blend), LocalArtifacts(here / "artifacts"))
     lock = lock_dataset(blend_specs(blend), LocalArtifacts(here / "artifacts"))
     store = LocalArtifacts(there / "artifacts")
-    same = blend_specs(pretraining(small_sources(there / "sources")))
+    same = blend_specs(declare_pretraining(write_small_sources(there / "sources")))
     build_all(same, store)
     assert list(find_recipe_drift(same, store, lock)) == []
     assert list(find_content_drift(same, store, lock)) == []
     assert {d.name: d.reason for d in find_copy_drift(lock, verify_path(there / "artifacts"))} == {}
     heavier = {"datasets": [{"name": n, "path": str(there / "sources" / n), "weight": 1.0} for n in ("code", "web")]}
-    other = blend_specs(pretraining(there / "sources", blend=heavier))
+    other = blend_specs(declare_pretraining(there / "sources", blend=heavier))
     (found, *_) = find_recipe_drift(other, store, lock)
     assert (found.name, found.reason) == ("blend_plan", "blend.code.weight was 3.0, now 1.0 (and 1 more)")
-    write_rows(there / "sources" / "code" / "part-2.jsonl.zst", texts("code", 41))
+    write_rows(there / "sources" / "code" / "part-2.jsonl.zst", make_texts("code", 41))
     (found, *_) = find_recipe_drift(same, store, lock)
     assert (found.name, found.reason) == ("blend_plan", "its source changed: code")
 

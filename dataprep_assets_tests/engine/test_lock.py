@@ -18,8 +18,8 @@ from dataprep_assets_tests import forked
 from dataprep_assets_tests.cli.commands import environment
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.messages import raises
-from dataprep_assets_tests.pipelines.blend.pipeline import pretraining, small_sources
-from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.pipelines.blend.pipeline import declare_pretraining, write_small_sources
+from dataprep_assets_tests.pipelines.blend.rl.records import declare_weighted_records
 from dataprep_assets_tests.pipelines.corpus.changed_corpus import SENSITIVE, ChangedCorpus
 from dataprep_assets_tests.project import cloned_project
 
@@ -62,12 +62,16 @@ def test_another_machine_writes_the_same_bytes_without_path_host_or_time(corpus:
 
 
 @pytest.mark.parametrize("stage", ["pretrain", "rl"])
-def test_a_blend_whose_bytes_name_its_folders_has_the_same_lock_elsewhere(stage: str, tmp_path: Path) -> None:
-    """Plan, preview, run and the card that lists these hold paths; their recipes are locked, their bytes are not."""
+def test_a_blend_whose_bytes_contain_paths_has_the_same_lock_elsewhere(stage: str, tmp_path: Path) -> None:
+    """Plan, preview, run and the card that lists these contain paths; their recipes are locked, but not their bytes."""
     locks = []
     for name in ("here", "there"):
         sources = tmp_path / name / "sources"
-        blend = pretraining(small_sources(sources)) if stage == "pretrain" else weighted_records(sources, (1.0, 1.0))
+        blend = (
+            declare_pretraining(write_small_sources(sources))
+            if stage == "pretrain"
+            else declare_weighted_records(sources, (1.0, 1.0))
+        )
         store = LocalArtifacts(tmp_path / name / "artifacts")
         specs = blend_specs(blend)
         specs = [*specs, blend_card(blend, specs)]

@@ -13,7 +13,7 @@ from dataprep_assets.pipelines.blend.dataset import blend_specs
 from dataprep_assets.pipelines.corpus.dataset import corpus_specs
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.fakes.places import Places
-from dataprep_assets_tests.pipelines.blend.rl.records import weighted_records
+from dataprep_assets_tests.pipelines.blend.rl.records import declare_weighted_records
 from dataprep_assets_tests.pipelines.corpus.pipeline import run_pipeline, sample_declaration
 
 
@@ -37,7 +37,7 @@ def test_obsolete_shards_are_reported_and_kept(tmp_path: Path) -> None:
 def test_the_run_of_a_blend_from_before_a_weight_change_is_obsolete(tmp_path: Path) -> None:
     store, runs = LocalArtifacts(tmp_path / "artifacts"), []
     for weight in (1.0, 3.0):
-        blend = weighted_records(tmp_path / "sources", (1.0, weight))
+        blend = declare_weighted_records(tmp_path / "sources", (1.0, weight))
         specs = blend_specs(blend)
         build_all(specs, store)
         runs.append(str(blend_run(blend, store)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dataprep_assets.integrity.receipt import NAME
-from dataprep_assets_tests.fakes.own_disk import require_own_disks, with_own
+from dataprep_assets_tests.fakes.own_disk import require_own_disks, wrap_command
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, receipts
 from dataprep_assets_tests.servers import free_ports, wait_until
 
@@ -92,7 +92,7 @@ class Node:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
         own = ["--node-ip-address=127.0.0.1", "--disable-usage-stats", "--include-log-monitor=false"]
         started = [*command, *own, *arguments]
-        started = started if disk is None else with_own(disk, started)
+        started = started if disk is None else wrap_command(disk, started)
         with open(log, "wb") as out:
             self.process = subprocess.Popen(started, stdout=out, stderr=out, env=os.environ | CLUSTER_TOKEN)
 

@@ -12,7 +12,7 @@ from dataprep_assets.integrity.receipt import NAME
 from dataprep_assets_tests.deploy.tiny_corpus import write_corpus
 from dataprep_assets_tests.execution.ray_runs import run_ray_cluster
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
-from dataprep_assets_tests.fakes.own_disk import seen_by
+from dataprep_assets_tests.fakes.own_disk import find_own_folder
 from dataprep_assets_tests.pipelines.corpus.pipeline import debris
 from dataprep_assets_tests.servers import wait_until
 from dataprep_assets_tests.tools.weather import Job, differences
@@ -46,7 +46,7 @@ class Bucket:
 
 def find_parts(pid: int, disk: Path) -> list[Path]:
     """Return the parts of shards that are on the disk of a process."""
-    return list(seen_by(pid, disk).glob("**/token_bins/.staging/*/*.tokens"))
+    return list(find_own_folder(pid, disk).glob("**/token_bins/.staging/*/*.tokens"))
 
 
 def test_losing_a_ray_node_with_its_disk_costs_one_shard(moto: str, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_losing_a_ray_node_with_its_disk_costs_one_shard(moto: str, tmp_path: Pa
             assert 0 < len(before) < SHARDS
             cluster.second = cluster.new_node()
             assert run.wait(240) == 0, (tmp_path / "run.log").read_text()[-2000:]
-            left = [debris(seen_by(node.process.pid, disk)) for node in (cluster.head, cluster.second)]
+            left = [debris(find_own_folder(node.process.pid, disk)) for node in (cluster.head, cluster.second)]
         finally:
             run.kill()
             run.wait()

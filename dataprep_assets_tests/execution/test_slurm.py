@@ -17,7 +17,7 @@ from dataprep_assets.pipelines.corpus.declaration import CorpusDeclaration
 from dataprep_assets_tests.deploy.cluster import DEPLOY
 from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corpus
 from dataprep_assets_tests.engine.building import build_all
-from dataprep_assets_tests.fakes.slurm_cluster import SlurmCluster, slurm_cluster
+from dataprep_assets_tests.fakes.slurm_cluster import SlurmCluster, run_slurm_cluster
 from dataprep_assets_tests.pipelines.corpus.pipeline import data_files, debris
 from dataprep_assets_tests.project import cloned_project
 
@@ -27,7 +27,7 @@ SHARDS = 6
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    with slurm_cluster() as running:
+    with run_slurm_cluster() as running:
         yield running
 
 

@@ -1,7 +1,7 @@
-"""`python -m dataprep_assets_tests.orchestration.endless_run FOLDER`: a run of a dataset that does not end by itself.
+"""Run a dataset without end: `python -m dataprep_assets_tests.orchestration.endless_run FOLDER`.
 
-The notices of FOLDER, on the instance of DAGSTER_HOME, done as `dataprep run` does them. Once the run is at work it
-writes `FOLDER/at_work` and waits to be killed.
+Builds the notices of FOLDER on the instance of DAGSTER_HOME, as `dataprep run` does. Once the run is at work it writes
+`FOLDER/at_work` and waits to be killed.
 """
 
 import os
@@ -23,7 +23,7 @@ from dataprep_assets_tests.engine.notices import make_notices_specs, write_notic
 
 
 def main(folder: Path) -> None:
-    """See the module."""
+    """Run the dataset of a folder; see the module."""
 
     def waits(_request: BuildRequest) -> Iterator[Outcome]:
         (folder / "at_work").touch()

@@ -152,7 +152,7 @@ def test_an_engine_certified_for_text_is_wrong_for_match() -> None:
     assert find_disagreements(FastokensEngine(bundle(), "text"), ReferenceEngine(bundle(), "match"), texts) == [0]
 
 
-# What voids it
+# Changes that make it invalid
 
 CHANGES = {
     "tokenizer": {"tokenizer_digest": "0" * 64},
@@ -197,7 +197,7 @@ def test_an_engine_that_cannot_load_the_tokenizer_sends_all_to_the_reference(tmp
     assert (ids.tolist(), offsets.tolist(), encoder.reference_documents) == ([0, 1, 0], [0, 2, 3], 2)
 
 
-# What it routes
+# Text that it routes to the reference
 
 MIXED = [
     "plain ascii",
@@ -238,7 +238,7 @@ def test_a_batch_of_refused_documents_alone_and_an_empty_batch_are_encoded() -> 
     assert encoder.encode([])[1].tolist() == [0]
 
 
-# What it checks again
+# Checks that it repeats
 
 SECRET = "Ms Example lives at 7 Elm Street"
 
@@ -271,7 +271,7 @@ def test_nasty_documents_through_the_certified_encoder_get_the_references_ids(sh
     raw = zstandard.ZstdDecompressor().decompressobj().decompress((shared / "data/corpus/nasty.jsonl.zst").read_bytes())
     block = read(shared / "data/corpus/nasty.jsonl.zst")
     assert (len(block.texts), block.bad) == (raw.count(b"\n"), [])
-    # of the others a part, because the reference takes its time
+    # only some of the other documents, because the reference is slow
     texts = [t for at, t in enumerate(block.texts) if len(t) < 100_000 and at % 4 == 0]
     reference, engine = ReferenceEngine(folder, "text"), FastokensEngine(folder, "text")
     earned = certify(folder, "text", engine, texts[::5], reference=reference)

@@ -34,7 +34,7 @@ def test_known_text_has_no_losses(tmp_path: Path, family: str) -> None:
         ("bytes", (0, 0)),
         ("bytes_ignore_merges", (0, 0)),
         ("characters", (2, 0)),
-        # control characters are removed by its normalizer
+        # its normalizer removes control characters
         ("wordpiece_blanks", (2, 2)),
     ],
 )

@@ -38,7 +38,7 @@ from dataprep_assets_tests.deploy.tiny_corpus import make_attributes, write_corp
 from dataprep_assets_tests.engine.building import build_all
 from dataprep_assets_tests.execution.ray_runs import RayCluster, find_descendants, run_ray_cluster
 from dataprep_assets_tests.fakes.buckets import new_bucket
-from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.moto_server import run_moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 
 MODULE = "dataprep_assets_tests.tools.weather"
@@ -106,7 +106,7 @@ class Begun:
         """Until `over`; a part takes half a second or more, so that none is missed."""
         sizes: dict[tuple[str, int], int] = {}
         while not self.over.wait(0.05):
-            # not Path.glob, which raises when a folder goes while it looks
+            # not Path.glob, which raises if a folder is deleted while it reads
             for name in glob.glob(f"{glob.escape(str(self.root))}/*/token_bins/.staging/*/*.tokens"):
                 with suppress(OSError):
                     now, part = os.stat(name), "/".join(name.split("/")[-2:])
@@ -172,7 +172,7 @@ class Weather:
         if self._ray is not None:
             roots = [self._ray.second.process.pid, self._ray.head.process.pid]
             return [pid for root in roots for pid, title in find_descendants(root) if title.startswith("ray::train-")]
-        # the last begun: before its forks comes the fork server
+        # the newest process, because the fork server starts before its forks
         return [pid for pid, title in find_descendants(self.run.pid) if "multiprocessing.forkserver" in title][::-1]
 
     def _node(self) -> str | None:
@@ -208,9 +208,9 @@ def seconds_a_file(job: Job) -> float:
 
 def main(folder: Path, engine: str, minutes: float, every: float) -> int:
     """The command; 1 when a byte differs."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it ends what it started
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its end also ends its child processes
     with ExitStack() as stack:
-        server = stack.enter_context(moto_server())
+        server = stack.enter_context(run_moto_server())
         probe = Job(folder, 1, engine, server, new_bucket(server))
         write_corpus(folder / "corpus", FILES_A_SHARD, DOCUMENTS)
         seconds = seconds_a_file(probe)

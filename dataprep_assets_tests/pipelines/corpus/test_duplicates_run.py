@@ -1,4 +1,4 @@
-"""Duplicates in a project of `dataprep init`: what the commands tell, and what a retraction reaches."""
+"""Deduplication in a `dataprep init` project: the commands' output, and the effects of a retraction."""
 
 import json
 import random
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 class Pages(Coast):
-    """A corpus of two files, one a shard: pages, and versions of ten of them."""
+    """A corpus of two files with one shard each: pages, and versions of ten of them."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -35,7 +35,7 @@ class Pages(Coast):
         super().declare(**{**nothing, "duplicates": {}, **changes})
 
 
-def test_a_run_drops_duplicates_commands_name_them_and_a_retraction_says_what_comes_back(tmp_path: Path) -> None:
+def test_a_run_drops_duplicates_and_a_retraction_reports_the_returning_ones(tmp_path: Path) -> None:
     pages = Pages(tmp_path / "coast")
     assert "no errors found" in pages("check", "pages")
     pages("run", "pages")

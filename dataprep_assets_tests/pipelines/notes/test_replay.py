@@ -1,4 +1,4 @@
-"""Combinations keep every byte, say where it came from, and refuse what does not belong together."""
+"""Combinations keep every byte, record its origin, and refuse incompatible sources."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def origins(root: Path) -> list[ShardOrigin]:
     return [origin for _, origin in read_provenance(place / PROVENANCE)["train"]]
 
 
-def test_rows_that_the_weights_leave_out_are_losses(built: Path) -> None:
+def test_rows_that_the_weights_omit_are_losses(built: Path) -> None:
     weights = [{"dataset": name, "weight": 1} for name in SOURCES]
     declared, store = combined(mode="weighted", sources=weights, tolerance=0.2), LocalArtifacts(built)
     receipt, _ = build_replay(declared, store)
@@ -72,7 +72,7 @@ def test_rows_that_the_weights_leave_out_are_losses(built: Path) -> None:
     assert 0 < losses["replay"].count < losses["replay"].of
 
 
-def test_concat_is_the_sources_in_declared_order_byte_for_byte(built: Path) -> None:
+def test_concat_joins_the_sources_in_declared_order_byte_for_byte(built: Path) -> None:
     receipt, _ = build_replay(combined(mode="concat"), LocalArtifacts(built))
     place = built / "notes_replay_combined" / "tfds_directory"
     where = place / "notes_replay_combined" / "1.0.0"
@@ -86,7 +86,7 @@ def test_concat_is_the_sources_in_declared_order_byte_for_byte(built: Path) -> N
     assert receipt.facts["splits"]["train"]["rows"] == sum(info.splits[0].shard_lengths)
 
 
-def test_interleaving_keeps_every_shard_once_and_the_mix_in_every_first_part(built: Path) -> None:
+def test_interleaving_keeps_every_shard_once_and_the_mixture_in_every_prefix(built: Path) -> None:
     build_replay(combined(mode="concat"), LocalArtifacts(built))
     concatenated = Counter(origin.sha256 for origin in origins(built))
     build_replay(combined(seed=3), LocalArtifacts(built))
@@ -103,7 +103,7 @@ def test_interleaving_keeps_every_shard_once_and_the_mix_in_every_first_part(bui
     assert origins(built) == found
 
 
-def test_weights_are_met_by_repeating_and_leaving_out_shards(built: Path) -> None:
+def test_weights_are_realized_by_repeating_and_omitting_shards(built: Path) -> None:
     weights = [{"dataset": name, "weight": w} for name, w in zip(SOURCES, (2, 1, 1), strict=True)]
     receipt, _ = build_replay(combined(mode="weighted", sources=weights, tolerance=0.05), LocalArtifacts(built))
     found = origins(built)
@@ -117,13 +117,13 @@ def test_weights_are_met_by_repeating_and_leaving_out_shards(built: Path) -> Non
     assert read_directory(where).splits[0].rows == rows.total()
 
 
-def test_weights_that_whole_shards_cannot_meet_are_refused_with_the_figures(built: Path) -> None:
+def test_weights_that_whole_shards_cannot_realize_are_refused_with_numbers(built: Path) -> None:
     weights = [{"dataset": name, "weight": w} for name, w in zip(SOURCES, (1, 1000, 1), strict=True)]
     with raises(ConfigError, "rows_per_shard"):
         build_replay(combined(mode="weighted", sources=weights, tolerance=0.0001), LocalArtifacts(built))
 
 
-def test_virtual_says_how_to_mix_and_makes_no_shard(built: Path) -> None:
+def test_a_virtual_mixture_describes_the_mixing_and_writes_no_shard(built: Path) -> None:
     receipt, _ = build_replay(combined(mode="virtual"), LocalArtifacts(built))
     assert [f.path for f in receipt.files] == [BUILDER_DIRECTORIES, PROVENANCE]
     place = built / "notes_replay_combined" / "tfds_directory"
@@ -131,7 +131,7 @@ def test_virtual_says_how_to_mix_and_makes_no_shard(built: Path) -> None:
         assert read_directory(Path(path)).splits[0].rows > 0
 
 
-def test_a_virtual_mixture_of_array_records_is_what_grain_takes(tmp_path: Path) -> None:
+def test_grain_accepts_a_virtual_mixture_of_array_records(tmp_path: Path) -> None:
     pytest.importorskip("array_record")
     for name in SOURCES[:2]:
         source(tmp_path, name, formats=["array_record"])
@@ -148,7 +148,7 @@ def test_a_virtual_mixture_of_array_records_is_what_grain_takes(tmp_path: Path) 
         assert list(Path("/").glob(entry["path"].lstrip("/")))
 
 
-def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_library_reads_them(tmp_path: Path) -> None:
+def test_a_virtual_mixture_for_hf_reads_the_json_lines_of_its_sources(tmp_path: Path) -> None:
     for name in SOURCES[:2]:
         source(tmp_path, name, people=3, layout="unpacked", pipeline="hf")
     sources = [{"dataset": "replay"}, {"dataset": "finetune"}]
@@ -182,7 +182,7 @@ def test_a_virtual_mixture_for_hf_is_the_json_lines_of_its_sources_as_the_librar
         ("hf", "tfrecord", {"dataset_type": "tfds", "train_split": "train", "packing": "True"}),
     ],
 )
-def test_the_settings_of_a_mixture_are_complete_with_the_tokenizer_of_its_sources(
+def test_the_settings_of_a_mixture_include_the_tokenizer_of_its_sources(
     pipeline: str, format: str, wanted: dict[str, str], tmp_path: Path
 ) -> None:
     source(tmp_path, "finetune", layout="unpacked", pipeline=pipeline, formats=["tfrecord", "array_record"])
@@ -240,7 +240,7 @@ def test_the_settings_of_a_mixture_name_its_second_split_for_evaluation(
         ({"layout": "unpacked"}, ("layout", "unpacked")),
     ],
 )
-def test_sources_that_differ_are_refused_naming_what_differs(
+def test_incompatible_sources_are_refused_with_the_difference(
     changes: dict[str, Any], values: tuple[object, ...], tmp_path: Path
 ) -> None:
     source(tmp_path, "finetune")
@@ -261,7 +261,7 @@ def test_another_tokenizer_is_refused(tmp_path: Path, shared: Path) -> None:
         )
 
 
-def test_a_shard_that_two_sources_share_is_refused(tmp_path: Path) -> None:
+def test_a_shard_in_two_sources_is_refused(tmp_path: Path) -> None:
     people = [patient("a", note("the same tea"))]
     for name in SOURCES[:2]:
         assert not run_notes(
@@ -281,11 +281,11 @@ def test_missing_sources_and_splits_are_named(built: Path) -> None:
 
 
 def directory_specs(replay: MixtureDeclaration) -> list[ArtifactSpec]:
-    """The artifacts of a combination, but for its card."""
+    """Return the artifacts of a combination except its card."""
     return [spec for spec in CombinedCohorts(replay).specs if spec.name != DATA_CARD]
 
 
-def test_a_combination_is_stale_when_a_source_is_made_anew(tmp_path: Path) -> None:
+def test_a_combination_is_stale_when_a_source_is_rebuilt(tmp_path: Path) -> None:
     for name in SOURCES:
         source(tmp_path, name)
     store = LocalArtifacts(tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Every check of a schedule, made to fail by a planted fault."""
+"""Every check of a schedule fails on a planted fault."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def declaration_of(project: TrainingProject) -> ScheduleDeclaration:
 
 
 def revise(project: TrainingProject, monkeypatch: pytest.MonkeyPatch, edit: Callable[[dict[str, Any]], None]) -> None:
-    """Make the schedule of a file that somebody edited, as a bug of the build would, which refuses such a file."""
+    """Build the schedule from an edited file, as a bug would, because the build itself refuses such a file."""
     value = json.loads((project.artifacts / RUN / "schedule" / "schedule.json").read_bytes())
     edit(value)
     (project.defs / RUN / "revisions.json").write_text(json.dumps(value))
@@ -114,7 +114,7 @@ def findings(project: TrainingProject) -> dict[str, tuple[bool, str]]:
     return {name: (one.passed, one.summary) for name, one in found.items()}
 
 
-def test_shards_made_again_of_other_files_with_the_same_documents_are_the_schedule_s(
+def test_shards_rebuilt_from_other_files_with_the_same_documents_match_the_schedule(
     finished: TrainingProject, tmp_path: Path
 ) -> None:
     project = copy(finished, tmp_path / "copy")
@@ -141,7 +141,7 @@ def test_shards_made_again_of_other_files_with_the_same_documents_are_the_schedu
     ],
     ids=["dataset", "id field", "no sources", "no files", "size of a file", "a document more", "a token more"],
 )
-def test_a_description_that_its_shard_contradicts_is_told(
+def test_a_description_that_its_shard_contradicts_is_reported(
     finished: TrainingProject, tmp_path: Path, edit: Callable[[dict[str, Any]], None]
 ) -> None:
     project = copy(finished, tmp_path / "copy")
@@ -156,7 +156,7 @@ def test_a_description_that_its_shard_contradicts_is_told(
     assert path.relative_to(folder).as_posix() in summary
 
 
-def test_a_shard_of_other_documents_under_its_old_name_is_told(
+def test_a_shard_with_other_documents_under_its_old_name_is_reported(
     finished: TrainingProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = copy(finished, tmp_path / "copy")

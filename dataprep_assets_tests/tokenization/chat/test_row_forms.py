@@ -172,7 +172,7 @@ def test_a_row_of_each_form_is_a_conversation_in_the_normalized_form(name: str) 
 def test_messages_that_are_refused_for_what_they_are_do_not_fit_the_schema(name: str) -> None:
     row, refusal = REFUSED[name]
     if refusal.reason in ("tool_calls_without_tools", "tool_call_text_without_tools", "unclear_weight", "bad_tools"):
-        return  # a matter of more than one field, or of marks that other tools use
+        return  # distinguished by several fields, or by marks that other tools use
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"messages": row.get("messages")}, SCHEMA)
 

@@ -188,7 +188,7 @@ def test_a_format_in_a_namespace_is_limited() -> None:
         renderer.render([USER], None, prompt=False, thinking=True)
 
 
-# --- whose template
+# --- the origin of the template
 
 
 def tokenizer_with(folder: Path, beside: str | None = None, configured: Any = None) -> TokenizerBundle:
@@ -208,7 +208,8 @@ def test_the_template_of_a_tokenizer_is_the_file_beside_it_else_that_of_its_conf
         ChatTemplate.load_from_tokenizer(tokenizer_with(tmp_path / "c", None, several)),
     ]
     assert [template.text for template in found] == ["{{ 1 }}", "{{ 2 }}", "{{ 2 }}"]
-    assert found[0] == ChatTemplate.load(str(tmp_path / "a"))  # a folder by its path: a clone of a model's repository
+    # a folder given by its path: a clone of a model's repository
+    assert found[0] == ChatTemplate.load(str(tmp_path / "a"))
     assert found[1] == ChatTemplate.load(str(tmp_path / "b"))
 
 
@@ -241,7 +242,7 @@ def test_a_template_that_others_publish_is_that_of_their_package_or_refused_with
         ChatTemplate.load("super3")
     folder = tmp_path / "nemotron" / "data_prep" / "templates"
     folder.mkdir(parents=True)
-    (tmp_path / "nemotron" / "__init__.py").write_text("raise SystemExit('imported')")  # it is not
+    (tmp_path / "nemotron" / "__init__.py").write_text("raise SystemExit('imported')")  # it is not installed
     (folder / "nano3.jinja").write_text("{{ messages }}")
     monkeypatch.syspath_prepend(tmp_path)
     assert ChatTemplate.load("super3") == ChatTemplate("super3", "{{ messages }}")
@@ -249,7 +250,7 @@ def test_a_template_that_others_publish_is_that_of_their_package_or_refused_with
         ChatTemplate.load("lightning35")
 
 
-# --- what a template is given
+# --- the variables of a template
 
 
 @pytest.mark.parametrize("thinking", [False, True])

@@ -413,7 +413,7 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    # through the importable name, so that pickles of these functions mean the same in every process
+    # by the importable name, so that pickles of these functions work in every process
     from dataprep_assets_tests.tools.bench import contenders
 
     contenders.main(Path(sys.argv[1]))

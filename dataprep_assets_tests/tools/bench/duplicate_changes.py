@@ -27,7 +27,7 @@ from typing import Any
 from dataprep_assets.curation.retractions import Retraction, add_retractions
 from dataprep_assets.tokenization.document_ids import DocumentIds, hash_id
 from dataprep_assets_tests import forked
-from dataprep_assets_tests.faults.armed import armed
+from dataprep_assets_tests.faults.armed import make_armed_environment
 from dataprep_assets_tests.pipelines.corpus.selected import Selected
 
 CHANGES = ("append", "remove", "edit", "reorder", "retract", "rule", "threshold", "lose", "nothing")
@@ -149,7 +149,7 @@ class Changed:
 
     def change(self, name: str) -> None:
         """Carry out a change, and write the files."""
-        # what is lost is made as it was, and nothing changes by itself
+        # lost artifacts are rebuilt unchanged, and nothing else changes
         self.before = self.selected().bytes(NAMES) if name in ("lose", "nothing") else {}
         known = {
             "rule": self.turn_rule,
@@ -223,9 +223,9 @@ def killed(changed: Changed, folder: Path, stage: str) -> bool:
         "retractions": str(retractions),
     }
     at = changed.draw.randint(1, _POINTS[stage])
-    # an artifact without partitions is staged beside its folder, a shard in it
+    # an artifact without partitions is staged next to its folder, a shard inside of it
     staged = f".staging/{stage}" if stage in ("manifest", "duplicates") else stage
-    environment = armed(folder, changed.folder / "artifacts/pages" / staged, at=at)
+    environment = make_armed_environment(folder, changed.folder / "artifacts/pages" / staged, at=at)
     process = forked.start(["-c", code, json.dumps(given), changed.folder], env=environment)
     ended = process.wait(_SECONDS)
     assert ended in (0, -SIGKILL), f"a build that was to be killed in {stage} ended with {ended}"
@@ -255,7 +255,7 @@ def one_round(changed: Changed, scratch: Path, counted: Counter[str], *, stage: 
     workers = changed.draw.choice((None, None, None, 2))
     counted["two workers"] += workers is not None
     there, anew = selected.bytes(NAMES), from_nothing(changed, scratch / "anew", workers)
-    # shards that left the plan are not of this build
+    # obsolete shards do not belong to this build
     if other := [name for name in anew if there.get(name) != anew[name]]:
         return f"{other[0]} has other bytes when it is made from nothing"
     kept = sorted(set(_kept(changed, selected)))

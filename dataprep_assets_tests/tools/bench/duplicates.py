@@ -155,7 +155,7 @@ def with_datatrove(folder: Path, work: Path) -> Sequence[int]:
         return lambda shingle: xxhash.xxh64_intdigest(shingle.encode())
 
     minhash.create_hash_func = hashes
-    # the invented words differ in their digits, which it would take for one number
+    # the invented words differ in their digits, which it would treat as one number
     config = minhash.MinhashConfig(
         n_grams=SHINGLE,
         num_buckets=BANDING.bands,
@@ -195,7 +195,7 @@ def write(folder: Path, documents: Sequence[tuple[int, str]], seed: int) -> None
     order = random.Random(seed).sample(documents, len(documents))
     for shard in range(SHARDS):
         rows = order[shard::SHARDS]
-        # datatrove takes an id that is zero for none
+        # datatrove treats an id of zero as missing
         lines = (json.dumps({"id": f"document{n}", "number": n, "text": text}) + "\n" for n, text in rows)
         (folder / f"{shard}.jsonl").write_text("".join(lines))
 
@@ -204,7 +204,7 @@ def judged(documents: Sequence[tuple[int, float, str]], kept: set[int]) -> tuple
     """Rate of edits → the share of its pairs with their page, alike by the threshold, of which one document goes; and
     how many documents went although no kept one of their page is alike. Pages are alike in nothing."""
     pairs, wrong = dict[float, list[bool]](), 0
-    # page by page: the shingles of all would take gigabytes
+    # page by page, because the shingles of all pages would take gigabytes
     for _, group in groupby(enumerate(documents), key=lambda one: one[1][0]):
         alone = list(group)
         if len(alone) == 1:

@@ -155,7 +155,7 @@ def killed(folder: Path, declaration: dict[str, object], seconds: float) -> int:
             if process.returncode:
                 print(f"exit code {process.returncode} after {kills} kills")
                 return 1
-            # finished: from the start again, for as long as there is time
+            # once finished, start again as long as time remains
             shutil.rmtree(artifacts_of(folder / "disturbed"))
             continue
         os.killpg(process.pid, signal.SIGKILL)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from dataprep_assets.packing.algorithms import ALGORITHMS, pack_items
 from dataprep_assets.packing.bins import Bins, measure_fill
 from dataprep_assets.packing.next_fit import concat_then_split
-from dataprep_assets_tests.packing.excerpt import as_lists
-from dataprep_assets_tests.packing.lengths import realistic
+from dataprep_assets_tests.packing.excerpt import to_lists
+from dataprep_assets_tests.packing.lengths import make_realistic
 
 BASELINE = "naive first_fit_decreasing"
 CUT = "concat_then_split"
@@ -102,7 +102,7 @@ def compare(
             lambda algorithm=algorithm: pack_items(lengths, capacity, algorithm),
             lambda made: measure_fill(made, lengths, capacity),
         )
-        if algorithm == "first_fit_decreasing" and naive_bins is not None and as_lists(bins) != naive_bins:
+        if algorithm == "first_fit_decreasing" and naive_bins is not None and to_lists(bins) != naive_bins:
             raise SystemExit(f"{lengths.size:,} sequences: first_fit_decreasing has other bins than the scan")
     add(CUT, runs, lambda: concat_then_split(lengths, capacity), lambda made: filled(len(made)))
     return found
@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _arguments(argv)
     results: list[Result] = []
     for count in (int(part) for part in arguments.counts.split(",")):
-        lengths = realistic(count, capacity=arguments.capacity, mean=arguments.mean, seed=arguments.seed)
+        lengths = make_realistic(count, capacity=arguments.capacity, mean=arguments.mean, seed=arguments.seed)
         results += compare(
             lengths,
             arguments.capacity,

@@ -81,7 +81,7 @@ def ours(_: Path, phases: list[Phase]) -> Read:
             schedule = add_revision(schedule, wanted, sources, documents=nothing, packs=nothing, from_step=step)
         assert schedule is not None
         sampler = Sampler(schedule)
-        # rank after rank in each step
+        # rank by rank within each step
         positions = np.concatenate([sampler.positions(step, rank, phase.ranks) for rank in range(phase.ranks)])
         rule, steps = sampler.rule(step), np.arange(step, step + phase.samples // phase.batch)
         spans = sampler.spans_of(rule, ((steps - rule.first)[:, None] * phase.batch + positions).ravel())
@@ -100,7 +100,7 @@ def mosaicml(folder: Path, phases: list[Phase]) -> Read:
     for number, phase in enumerate(phases):
         streams = []
         for name, weight, count in zip("ab", phase.weights, phase.sizes, strict=True):
-            local = Path(tempfile.mkdtemp(dir=folder)) / f"{name}-{number}"  # a folder is a stream's alone
+            local = Path(tempfile.mkdtemp(dir=folder)) / f"{name}-{number}"  # each stream has its own folder
             shutil.copytree(folder / f"mds-{name}-{count}", local)
             streams.append((local, weight / sum(phase.weights)))
         order, state, size = work_of_steps(streams, state, phase.samples, phase.batch, phase.ranks)
@@ -146,7 +146,7 @@ def megatron(folder: Path, phases: list[Phase]) -> Read:
         with opened_schedule(
             list(phase.weights), prefixes, run, cache, length=LENGTH, tokenizer={"class": "bench"}
         ) as train:
-            # documents are samples here, but for the token after each
+            # here each document is a sample, except for the token after it
             samples = (int(train[at]["tokens"][LENGTH // 2]) for at in range(len(found), len(found) + phase.samples))
             found += [*samples]
     return found, len(str(len(found)))
@@ -257,7 +257,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # its phases go to processes of the loaders, which know them by the module's own name
+    # its phases are sent to loader processes, which import them by the module's real name
     from dataprep_assets_tests.tools.bench.resumption import main as command
 
     command()

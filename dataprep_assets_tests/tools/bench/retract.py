@@ -105,7 +105,7 @@ def retract(project: Path, ids: Path, variables: dict[str, str]) -> tuple[dict[s
     """`dataprep retract`: its CPU seconds (`cpu`), the seconds until the documents and shards are named (`named`) and
     until it ends (`all`), and what it printed."""
     line = [*_COMMAND, "--project", str(project), "retract", DATASET, "--ids", str(ids)]
-    # twice before, of a document that is not there: byte code is compiled for a new project
+    # first run twice with a document that does not exist, because a new project compiles byte code
     nobody = ids.with_name("nobody")
     nobody.write_text("nobody\n")
     for _ in range(2):

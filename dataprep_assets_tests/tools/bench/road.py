@@ -42,15 +42,15 @@ def _followed(out: Path, arguments: Sequence[str]) -> int:
         from dataprep_assets.cli import main as command
 
         try:
-            # given its words it works in this process, not in one that it watches
+            # with arguments it works in this process, not in a watched child
             return int(command(list(arguments)) or 0)
         except SystemExit as end:
             return int(end.code or 0)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-        # the bodies of modules and classes are run by every import, and have no local variables of their own
-        # a page's template is compiled to functions, too, but is no module
+        # every import runs the bodies of modules and classes, which have no local variables / a page template is also
+        # compiled to functions, but is not a module
         ours = [
             c
             for c in called

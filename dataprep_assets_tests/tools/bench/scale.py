@@ -222,7 +222,7 @@ def partition_view(home: Path, declaration: Path, key: Sequence[str], shards: in
         **os.environ,
         "DAGSTER_HOME": str(home),
         DECLARATION: str(declaration),
-        # the tests are not installed, and the server stands in another folder
+        # the tests are not installed, and the server runs in another folder
         "PYTHONPATH": str(DEPLOY.parent),
     }
     port = free_port()

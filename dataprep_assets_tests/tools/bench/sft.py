@@ -82,7 +82,7 @@ class Baseline:
         with source.open(encoding="utf-8") as lines:
             for line in lines:
                 found = self._sequences(json.loads(line)["messages"])
-                sequences += [(ids, mask) for ids, mask in found if any(mask[1:])]  # an answer beyond the cut
+                sequences += [(ids, mask) for ids, mask in found if any(mask[1:])]  # an answer beyond the truncation
         rows = []
         for items in self._packed([len(ids) for ids, _ in sequences]):
             row: dict[str, list[int]] = {"input_ids": [], "loss_mask": [], "seq_start_id": []}
@@ -227,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         shard = ours.run(warm, Path(folder, "warm-packed.parquet"))
         proofs.check(lambda: packed_sft_checks.open_shard(shard))
         proofs.forget()
-        gc.freeze()  # neither is to pay for collections among the objects of the other one's libraries
+        gc.freeze()  # neither may pay for garbage collection of the other's library objects
         for number in range(arguments.runs):
             timed(loop, base, Path(folder, f"{number}-loop.parquet"))
             target = Path(folder, f"{number}-packed.parquet")

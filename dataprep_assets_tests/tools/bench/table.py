@@ -96,7 +96,7 @@ def targets(
     if ours == "d":
         once = _ratio(results["d1"].rate("cpu"), results["d"].rate("cpu")) if {"d1", "d"} <= {*results} else None
         newest = compared.get("n", {}).get("cpu")
-        # the reference has a cache of words from 1.0 on: as fast as the engine, it would need no certificate
+        # from 1.0 on, the reference has a cache of words: as fast as the engine, it would need no certificate
         text = "more than 1.5 x (n) per CPU-second, so that the fast engine is worth its certificate"
         found.append((text, newest, None if newest is None else newest > 1.5))
         found.append(("files once at least 0.80 of repeated files, CPU", once, None if once is None else once >= 0.8))
@@ -152,7 +152,7 @@ def _cost(results: Mapping[str, Result]) -> list[str]:
         return []
     ours, bare, floor = (_core_hours(results[name]) for name in ("d", "k", "floor"))
     if ours is None or bare is None or floor is None or not floor < bare < ours:
-        return []  # too little data to tell the parts from noise
+        return []  # too little data to distinguish the parts from noise
     parts = f"read, parse and write {floor:.1f}, tokenize {bare - floor:.1f}, prove {ours - bare:.1f}"
     once = _core_hours(results["d1"]) if "d1" in results else None
     new = "" if once is None else f"; {once:.1f} where all text is new to the engine"

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataprep_assets.formats.tensorflow import example, tfrecord
-from dataprep_assets_tests.formats.packed import columns_of, packed_rows
+from dataprep_assets_tests.formats.packed import declare_columns, make_packed_rows
 from dataprep_assets_tests.formats.shard_reader import read_batches
 
 _USUAL = "json.loads + tf.train.Example"
@@ -52,7 +52,7 @@ def _shard_paths(out: Path, rows: int) -> Iterator[tuple[slice, Path]]:
 
 def _tensorflow_payload(tf: Any, row: dict[str, Any]) -> bytes:
     features = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=values)) for name, values in row.items()}
-    # Deterministic, so that the bytes can be compared; it costs nothing that could be measured.
+    # Deterministic, so that the bytes can be compared; this has no measurable cost.
     payload: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(
         deterministic=True
     )
@@ -81,7 +81,7 @@ def _parse_blocks(lines: Sequence[bytes]) -> Iterator[Rows]:
                 if name not in rows:
                     rows[name] = np.empty((len(block), values.size), np.int32)
                 rows[name][at] = values
-            # The parser refuses the next line as long as anything of this one lives.
+            # The parser refuses the next line while any object of this one exists.
             del document
         yield rows
 
@@ -129,7 +129,7 @@ def _writers(tf: Any, rows: Rows, jsonl: Path) -> list[Contender]:
 def _readers(tf: Any, rows: Rows, files: Sequence[Path]) -> list[Contender]:
     count, length = rows["inputs"].shape
     features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in rows}
-    columns = columns_of(rows)
+    columns = declare_columns(rows)
 
     def theirs(_: Path) -> None:
         records = tf.data.TFRecordDataset([str(path) for path in files])
@@ -156,7 +156,7 @@ def _seconds(contenders: Sequence[Contender], runs: int, scratch: Path) -> dict[
             out.mkdir(parents=True)
             started = time.perf_counter()
             contender.run(out)
-            # The first run pays for caches, allocators and traced functions of all.
+            # The first run includes the cost of filling caches, allocators and tracing functions.
             if run:
                 found[contender.name].append(time.perf_counter() - started)
             if run < runs:
@@ -195,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf
 
-    rows = packed_rows(chosen.rows, chosen.length)
+    rows = make_packed_rows(chosen.rows, chosen.length)
     with tempfile.TemporaryDirectory(prefix="dataprep-bench-") as folder:
         jsonl = Path(folder, f"{_COHORT}.jsonl")
         with open(jsonl, "w") as handle:

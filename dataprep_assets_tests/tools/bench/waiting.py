@@ -26,7 +26,7 @@ def resident_megabytes(home: Path) -> tuple[float, int]:
         try:
             if mark not in (folder / "environ").read_bytes().split(b"\0"):
                 continue
-            # shared pages are divided among those that share them
+            # shared pages are divided among the processes that share them
             found = (folder / "smaps_rollup").read_text().partition("\nPss:")[2].split()[0]
         except OSError:
             continue

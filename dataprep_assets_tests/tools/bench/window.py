@@ -36,7 +36,7 @@ from dataprep_assets.serving.window.release import MANIFEST, Release, ReleaseFil
 from dataprep_assets.stores.amazon.s3 import S3Store
 from dataprep_assets.stores.local import LocalStore
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
-from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.moto_server import run_moto_server
 from dataprep_assets_tests.serving.releases import make_release, publish
 
 LENGTH = 2048
@@ -160,7 +160,7 @@ def hashing(samples: int, length: int, runs: int) -> dict[str, Any]:
     assert np.array_equal(loop(), sample_ids(tokens, length))
     works = (loop, lambda: sample_ids(tokens, length))
     looped, ours, ratio = _pairs(runs, works)
-    # Of a core: what is left of the figure when other work keeps the cores busy.
+    # Per core: the part of the figure that remains when other work keeps the cores busy.
     _, _, of_a_core = _pairs(runs, works, clock=time.process_time)
     return {
         "length": length,
@@ -183,7 +183,7 @@ def measure(megabytes: int, runs: int, scratch: Path) -> dict[str, Any]:
         folder = publish(release, scratch / "built", ReleaseLocation(LocalStore(scratch / "store")))
         result["download"]["folder"] = download(folder, release, scratch, runs)
         shutil.rmtree(scratch / "store")
-        url = stack.enter_context(moto_server())
+        url = stack.enter_context(run_moto_server())
         bucket = publish(release, scratch / "built", ReleaseLocation(S3Store(new_client(url), new_bucket(url))))
         result["download"]["s3 (moto)"] = download(bucket, release, scratch, runs)
     shutil.rmtree(scratch / "built")

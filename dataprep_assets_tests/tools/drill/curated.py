@@ -84,7 +84,7 @@ def _corpus(folder: Path) -> dict[str, Any]:
         "shards": {"count": 2},
         "views": ["megatron"],
         "workers": 1,
-        # the drill asks what checks can see
+        # the drill measures what checks can detect
         "prove": _PROVE,
     }
 

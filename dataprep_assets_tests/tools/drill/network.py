@@ -17,7 +17,7 @@ from unittest import mock
 from dataprep_assets_tests.fakes.buckets import new_bucket, new_client
 from dataprep_assets_tests.fakes.fault_proxy import Fault as Trouble
 from dataprep_assets_tests.fakes.fault_proxy import FaultProxy, Kind
-from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.moto_server import run_moto_server
 from dataprep_assets_tests.fakes.swift_server import KEY_ID, SECRET
 from dataprep_assets_tests.tools.drill.box import Box, Target
 from dataprep_assets_tests.tools.drill.faults import Fault, InapplicableError
@@ -61,7 +61,7 @@ def _listed_in_a_bucket(box: Box, target: Target, server: str, proxy: FaultProxy
 def fetched(box: Box, target: Target, random: Random, kind: Kind, times: int) -> Notice:
     """Make a snapshot of files in a bucket, and again with trouble."""
     keys = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET}
-    with mock.patch.dict(os.environ, keys), moto_server() as server, FaultProxy(server) as proxy:
+    with mock.patch.dict(os.environ, keys), run_moto_server() as server, FaultProxy(server) as proxy:
         target = _listed_in_a_bucket(box, target, server, proxy)
         assert build(box, target) == ""
         before = content(box, target)
@@ -72,7 +72,7 @@ def fetched(box: Box, target: Target, random: Random, kind: Kind, times: int) ->
         said = build(box, target)
         proxy.faults = []
         if trouble.times == times:
-            raise InapplicableError  # fewer files are fetched
+            raise InapplicableError  # fewer files are downloaded
         return aftermath(box, target, before, said, root=box.folder(target))
 
 

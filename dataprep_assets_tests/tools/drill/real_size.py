@@ -110,7 +110,7 @@ def _table(folder: Path) -> Any:
     return pq.read_table(next(folder.glob("*.parquet")))
 
 
-# --- the faults: each changes ids in place, and no length
+# --- the faults: each changes ids in place, without changing a length
 
 
 def one_id(stream: Stream, random: Random) -> None:
@@ -295,7 +295,7 @@ def said_at(box: Box, target: Target, level: Level) -> Iterator[tuple[str, str]]
 
     box.redeclare(target.spec.declaration.dataset, at_level)
     now = box.now(target)
-    # in this process: to start another for each fault takes longer than the proofs
+    # in this process, because starting another for each fault takes longer than the checks
     with mock.patch.object(pool, "open_pool", return_value=SerialExecutor()):
         yield from failed_proofs(now.spec, box.bench.store, [] if now.slot is None else [now.slot])
 

@@ -134,7 +134,7 @@ def directory_json(name: str) -> Apply:
     return apply
 
 
-# how a shard was built, which may change after a run has copied it; `run_layout.py` does not compare these keys
+# build details of a shard, which may change after a run has copied it; `run_layout.py` does not compare these keys
 _BUILT_BY = frozenset({"reference_documents", "sampled_documents", "source_bytes"})
 
 
@@ -201,7 +201,8 @@ def published_swapped(box: Box, target: Target, random: Random) -> str:
 def _tree(box: Box, target: Target) -> list[Path]:
     record = json.loads((box.folder(target) / "migration.json").read_bytes())
     place = box.bench.folder / "new" / record["place"]
-    # of a linked folder the files are the old project's; a test file the trainer never opens, so it only warns
+    # in a linked folder the files belong to the old project; the trainer never opens a test file, so it causes only a
+    # warning
     names = [file["name"] for file in record["files"] if file["split"] != "test"]
     return sorted(place / name for name in names if (place / name).exists())
 

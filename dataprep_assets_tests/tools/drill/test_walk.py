@@ -18,7 +18,7 @@ def test_a_changed_byte_of_any_file_is_named(pipeline: str, tmp_path: Path, monk
     steps = list(walk(box, alike_once=True))
     assert len({step.file for step in steps}) > 2
     assert [step for step in steps if step.crash] == []
-    assert [step for step in steps if not step.verify] == []  # as damage, without any exception
+    assert [step for step in steps if not step.verify] == []  # reported as damage, without any exception
     assert [step for step in steps if not step.proof and not step.excepted] == []
 
 

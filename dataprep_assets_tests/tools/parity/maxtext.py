@@ -127,7 +127,7 @@ def compare(folder: Path) -> list[Row]:
 
     os.environ["JAX_PLATFORMS"] = "cpu"
     sys.path.insert(0, str(folder / "src"))
-    flags.FLAGS([__name__])  # grain's workers ask for them; MaxText parses them at its start
+    flags.FLAGS([__name__])  # grain's workers require these flags, which MaxText parses at its start
     found = []
     with TemporaryDirectory() as name:
         home = Path(name)
@@ -220,7 +220,7 @@ def made_notes(home: Path, tokenizer: Path, case: Case) -> tuple[NotesDeclaratio
     notes = declaration(
         months=MONTHS, row_length=LENGTH, tokenizer={"path": tokenizer, "name": "sample"}, **dict(case.declared)
     )
-    # what was made for another case is current, and is not made again
+    # files of an earlier case are up to date and are not rebuilt
     root = home / "".join(letter for letter in str(case.declared) if letter.isalnum())
     outcome = run_notes(notes, root)
     assert not outcome.failed, outcome.failed
@@ -236,13 +236,13 @@ def _lines(notes: NotesDeclaration, store: LocalArtifacts) -> Iterator[dict[str,
 def labels_of(notes: NotesDeclaration, store: LocalArtifacts, tokenizer: Path) -> tuple[Pairs, int]:
     """Every label of the notes with its input, and how many of them lead into another note."""
     stream = notes.layout == "unpacked" and notes.rows == "stream"
-    # rows that tfds shifts away by one are stored one token longer; a stream has no notes that are cut
+    # rows that tfds shifts by one are stored with one more token; a stream has no truncated notes
     longest = sys.maxsize if stream else LENGTH + (notes.layout == "unpacked" and notes.pipeline == "tfds")
     found = tokenized((SAMPLE / f"{month}.json" for month in notes.months.expected_keys), tokenizer, longest)
     if not stream:
         return labels(found), 0
     rows = [row["tokens"] for row in _lines(notes, store)]
-    separator = rows[-1][-1]  # it ends every note, and is in none
+    separator = rows[-1][-1]  # it ends every note, and is inside none
     parts: Counter[tuple[int, ...]] = Counter()
     note: list[int] = []
     for number in chain.from_iterable(rows):

@@ -101,7 +101,7 @@ def _texts() -> dict[str, list[str]]:
     """The documents of each file: prose, what tokenizers and JSON stumble over, and a long text."""
     first = sorted((SAMPLE / "data" / "train").rglob("*.zst"))[0]
     lines = zstandard.ZstdDecompressor().stream_reader(first.read_bytes()).read().splitlines()
-    # one of them is empty, and documents of no token have a case of their own
+    # one of them is empty, because documents without tokens have their own case
     prose = [text for line in lines[:200] if (text := json.loads(line)["text"])]
     odd = [
         "  leading, trailing  ",
@@ -167,7 +167,7 @@ def _run_theirs(folder: Path, home: Path) -> None:
     for number, case in enumerate(CASES):
         dataset = DATASETS[case.dataset]
         (home / f"theirs-{number}").mkdir()
-        # partitions are written beside the input
+        # partitions are written next to the input
         given = shutil.copy(home / f"{dataset.texts}.jsonl", home / f"theirs-{number}" / "in.jsonl")
         lines.append(
             [
@@ -204,8 +204,8 @@ def _run_ours(home: Path) -> Path:
             **dataset.besides,
         }
         value = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": declared}
-        (folder / "defs.yaml").write_text(json.dumps(value))  # JSON is YAML
-    # seven datasets take longer than a test's command may
+        (folder / "defs.yaml").write_text(json.dumps(value))  # JSON is valid YAML
+    # seven datasets take longer than the usual time limit of a command
     line = [sys.executable, "-m", "dataprep_assets.cli", "run", *DATASETS]
     subprocess.run(line, cwd=root, env=environment(home), check=True, stdout=subprocess.DEVNULL)
     return home / "artifacts"
@@ -222,7 +222,7 @@ def _row(home: Path, artifacts: Path, number: int, case: Case, texts: Mapping[st
     for text, here, there in zip(given, _documents(ours), _documents(theirs), strict=True):
         equal += here == there
         explained += here != there and _explained(case.but, text, here, there)
-    if case.but == WIDTH:  # the documents are the same, the bytes are not
+    if case.but == WIDTH:  # the documents are equal, but the bytes differ
         equal, explained = 0, equal
     return Row("Megatron-LM", case.shape, records, equal, explained, case.but or "the files differ")
 

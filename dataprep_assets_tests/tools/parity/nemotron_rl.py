@@ -24,7 +24,7 @@ from dataprep_assets.pipelines.blend.rl.options import RESOLVE, RlOptions
 from dataprep_assets.pipelines.blend.rl.placeholders import fetch_sources
 from dataprep_assets.pipelines.blend.rl.shard import encode_line
 from dataprep_assets.pipelines.blend.rl.transforms import compose_steps, list_declared_sources
-from dataprep_assets_tests.pipelines.blend.pipeline import finished, write_rows
+from dataprep_assets_tests.pipelines.blend.pipeline import finish_blend, write_rows
 from dataprep_assets_tests.tools.parity.absent import stand_in
 from dataprep_assets_tests.tools.parity.rl_records import NAMES, STOPS, Record, records_by_shape, write_tables
 from dataprep_assets_tests.tools.parity.table import Row
@@ -112,7 +112,7 @@ def _whole_files(work: Path, records: list[Record], theirs: Callable[[Record], R
     core = importlib.import_module("nemotron.data_prep.core.jsonl_shard_core")
     from fsspec.implementations.local import LocalFileSystem
 
-    # a column of Parquet has one type
+    # a Parquet column has one type
     typed = [record for record in records if set(record) >= {"id", "dataset"} and isinstance(record["id"], str)]
     typed = [{"id": record["id"], "dataset": record["dataset"], "n": i} for i, record in enumerate(typed)]
     typed = [{**r, "_hf_placeholder": {"row": r["n"] % 45, "question_template": "{question}"}} for r in typed]
@@ -132,7 +132,7 @@ def _whole_files(work: Path, records: list[Record], theirs: Callable[[Record], R
             skip_receipt=True,
         )
         blend = _blend(work, path, f"file_{path.suffix[1:]}")
-        directory, _, _ = finished(blend, work / "ours")
+        directory, _, _ = finish_blend(blend, work / "ours")
         (made,) = directory.glob("datasets/*/*/shard_000000.jsonl")
         wanted, found = ((out / "shard_000000.jsonl").read_bytes(), made.read_bytes())
         lines = zip(wanted.splitlines(), found.splitlines(), strict=False)
@@ -153,7 +153,7 @@ def _manifest(folder: Path, work: Path, records: list[Record]) -> Row:
         for split, rows in splits.items()
     }
     blend = _blend(work, work, "with_manifest", blend=listed, num_shards=3)
-    finished(blend, work / "ours")
+    finish_blend(blend, work / "ours")
     home = LocalArtifacts(work / "ours").location(blend.artifact(RL_MANIFEST))
     line = _our_transform(work / "hub")
     equal = 0

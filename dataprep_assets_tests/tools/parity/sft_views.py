@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from dataprep_assets.engine.trace.trace import trace_documents
 from dataprep_assets.pipelines.blend.declaration import BlendDeclaration
-from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, blend
+from dataprep_assets_tests.pipelines.blend.dagster_blend import Blend, open_blend
 from dataprep_assets_tests.pipelines.blend.pipeline import write_rows
-from dataprep_assets_tests.pipelines.blend.sft.equal_conversations import EQUAL, TEMPLATE, conversation
+from dataprep_assets_tests.pipelines.blend.sft.equal_conversations import EQUAL, TEMPLATE, make_conversation
 from dataprep_assets_tests.project import failure_of
 from dataprep_assets_tests.tokenization.chat.tokenizers import write_chat_tokenizer
 
-ROWS = [conversation(number) for number in range(EQUAL)]
+ROWS = [make_conversation(number) for number in range(EQUAL)]
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def views(home: Path, *names: str, template: str = TEMPLATE, rows: Sequence[dict
         "num_shards": 2,
         "views": list(names),
     }
-    with blend(BlendDeclaration.model_validate(declared), home / "artifacts") as made:
+    with open_blend(BlendDeclaration.model_validate(declared), home / "artifacts") as made:
         outcomes = made.run_all()
         assert all(outcome.success for outcome in outcomes), failure_of(outcomes[-1])
         yield made

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dataprep_assets.errors import ConfigError
-from dataprep_assets_tests.fakes.moto_server import moto_server
+from dataprep_assets_tests.fakes.moto_server import run_moto_server
 from dataprep_assets_tests.serving.releases import published
 from dataprep_assets_tests.tools.parity.pinned import pinned
 from dataprep_assets_tests.tools.parity.table import Row
@@ -34,7 +34,7 @@ def compare(folder: Path) -> list[Row]:
     if not (folder / "src/tplr/sharded_dataset.py").is_file():
         raise ConfigError(f"--templar: {folder}: no src/tplr/sharded_dataset.py")
     rows = []
-    with TemporaryDirectory() as name, moto_server() as endpoint:
+    with TemporaryDirectory() as name, run_moto_server() as endpoint:
         home = Path(name)
         release = Path(str(published(home, SHARDS, length=LENGTH).store.url).removeprefix("file://"))
         _upload(release, endpoint)
@@ -107,7 +107,7 @@ def _run(
     found = [str(pinned(folder, "aioboto3")), str(Path(__file__).parents[3])]
     environment = {**os.environ, **_SECRETS, "DATASET_BINS_PATH": _BINS, "PYTHONPATH": os.pathsep.join(found)}
     ranks = [
-        # the folder that keys of the bucket and paths on the disk are relative to
+        # the folder to which bucket keys and disk paths are relative
         subprocess.Popen(
             [*command, str(rank)], cwd=home, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )

@@ -77,7 +77,7 @@ def originals(folder: Path) -> Any:
         sys.modules[f"tplr.{name}"] = module
         setattr(tplr, name, module)
         spec.loader.exec_module(module)
-        # as its `__init__` has them
+        # the values that its `__init__` sets
         for exported in ("SharedShardedDataset", "MinerSampler"):
             if hasattr(module, exported):
                 setattr(tplr, exported, getattr(module, exported))

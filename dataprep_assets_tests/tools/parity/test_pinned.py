@@ -15,7 +15,7 @@ def test_what_a_clone_pins_is_installed_as_it_says(tmp_path: Path, monkeypatch: 
     wanted = "transformers>=4.57.6,<5"
     (tmp_path / "pyproject.toml").write_text(f'[project]\ndependencies = ["numpy>=2", "{wanted}"]\n')
     made = tmp_path / "build" / wanted
-    made.mkdir(parents=True)  # as if pip had been there
+    made.mkdir(parents=True)  # as if pip had installed it
     assert pinned(tmp_path, "transformers") == made
     assert pinned(tmp_path, "transformers") == installed(wanted)
     with raises(ValueError, "unpack"):

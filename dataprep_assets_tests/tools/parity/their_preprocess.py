@@ -19,7 +19,7 @@ GUARD_SECONDS = 3600
 def main() -> None:
     """The process: `{"script": path, "lines": [[argument, …], …]}` in, the number of lines that were run out."""
     job = json.load(sys.stdin)
-    if not hasattr(typing, "override"):  # Megatron wants Python 3.12 for this alone
+    if not hasattr(typing, "override"):  # Megatron requires Python 3.12 only for this
         typing.override = typing_extensions.override  # type: ignore[attr-defined]
     answer = Path(sys.argv[1])
     for line in job["lines"]:

@@ -71,8 +71,8 @@ SPLIT_PATTERN = (
 )
 
 
-# Legal rows that careless readers get wrong, each once in every file. All but the blank ones are signed with a place
-# and a year, so that no text of one split turns up in another.
+# Valid rows that are easy to misread, each once in every file. All except the blank ones are signed with a place and a
+# year, so that no text of one split appears in another.
 NASTY: Mapping[str, str] = {
     "empty": "",
     "white space only": " \n\t\n   \r\n ",
@@ -248,7 +248,7 @@ def paper(voice: Voice, target: int) -> str:
 
 Genre = Callable[[Voice, int], str]
 
-# Each genre with the source that SlimPajama would name; a genre listed twice is drawn twice as often.
+# Each genre with its source name in SlimPajama; a genre listed twice is drawn twice as often.
 GENRES: Sequence[tuple[Genre, str]] = (
     (encyclopedia, "RedPajamaWikipedia"),
     (encyclopedia, "RedPajamaWikipedia"),

@@ -32,7 +32,7 @@ def test_of_each_page_one_stays_and_of_each_item_none(tmp_path: Path) -> None:
         assert not spec.checks or find_failed_checks(spec, store) == set(), spec.path
     rows = list(CorpusDocuments(dataset.declaration, store).rows())
     gone = [row for row in rows if not row["kept"]]
-    # of a page and its copy or version either may stay; of those that are alike in val the one of train goes
+    # a page or its copy or version may stay; of similar documents in val and train, the one in train is dropped
     like = COPIES + VERSIONS + FRAMED + 2
     assert Counter(row["reason"] for row in gone) == {"duplicate": like, "benchmark": LEAKS}
     assert all(row["kind"] == "leak" for row in gone if row["reason"] == "benchmark")

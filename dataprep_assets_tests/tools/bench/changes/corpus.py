@@ -25,7 +25,7 @@ FILES = {"train": 9, "val": 3, "test": 3}
 SELECTS = {
     "tag": ["gopher"],
     "drop": {"long": "characters > 480"},
-    # by a column: with `oldest` a build from scratch has other ages than one of many appends
+    # by a column: with `oldest`, a build from scratch has other ages than one after many appends
     "duplicates": {"priority": {"column": "bytes", "order": "lowest"}, "across_splits": "ignore"},
     "budget": {"per_source": 0.99},
 }
@@ -52,7 +52,7 @@ class File:
         data = "".join(lines).encode()
         if not path.endswith(".zst"):
             return data
-        # with the checksum or without it: small files have the same bytes at every level
+        # with or without the checksum, because small files have equal bytes at every level
         level, checksum = 1 + self.compressed, bool(self.compressed % 2)
         return zstandard.ZstdCompressor(level=level, write_checksum=checksum).compress(data)
 
@@ -97,7 +97,7 @@ class Corpus:
         for split, files in FILES.items():
             for _ in range(files):
                 self.write(self.new_path(split), File([self.document() for _ in range(DOCUMENTS)]))
-        for number in range(2):  # of one size, so that ids of special tokens and the vocabulary's size stay
+        for number in range(2):  # equal in size, so that the ids of special tokens and the vocabulary's size stay
             texts = [sentence(self.rng, self._words, 40) for _ in range(200)]
             train_tokenizer(folder / f"tokenizer-{number}", texts)
         self.publish()
@@ -141,7 +141,7 @@ class Corpus:
         """Write the YAML, as it is now."""
         body = {"type": "dataprep_assets.components.TokenizedCorpus", "attributes": self.attributes()}
         self.home.mkdir(parents=True, exist_ok=True)
-        (self.home / "defs.yaml").write_text(json.dumps(body, indent=1) + "\n")  # JSON is YAML
+        (self.home / "defs.yaml").write_text(json.dumps(body, indent=1) + "\n")  # JSON is valid YAML
 
     def publish(self) -> None:
         """Let the hub's branch name the files as they are; nothing where they are on the disk."""

@@ -334,7 +334,7 @@ def _some_product(corpus: Corpus, artifact: str) -> Path:
         for folder in (views if artifact == "views" else [below / artifact])
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-        and ".staging" not in path.parts  # locks of those who build
+        and ".staging" not in path.parts  # locks of the builders
         and (artifact not in ("snapshot", "token_bins", *_SHARDED) or path.parent.name in plan)
     ]
     name = corpus.rng.choice(sorted({path.name for path in files}))

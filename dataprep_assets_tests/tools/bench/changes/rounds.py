@@ -69,7 +69,7 @@ def rounds(folder: Path, count: int, seed: int, *, check_every: int = 10, only: 
             judged = Round(number, kind, corpus.name)
             for step in kinds(corpus)[kind](corpus):
                 judged.steps.append(step.what)
-                if not judged.stuck:  # else what it turned is turned back all the same
+                if not judged.stuck:  # otherwise the change is reverted anyway
                     _judge(project, corpus, step, judged)
             since[corpus] += 1
             last = number == count or kind.startswith("unseen: ")
@@ -148,14 +148,14 @@ def _untrue(
         kind, reason = one["kind"], one["reason"]
         if kind == "input changed" and any(other in reason for other in (*announced, *gone) if other != name):
             continue
-        if name == "data_card" and len(announced) > 1:  # it tells of all the others
+        if name == "data_card" and len(announced) > 1:  # its message covers all others
             continue
         if (direct := _direct(step, name)) is None:
             yield f"{step.what}: nothing of {name} changed, told is {kind}: {reason}"
         elif direct[0] == "missing" and name in left:
-            continue  # a new shard has the name of one of an earlier plan, which is there and of other files
+            continue  # a new shard has the name of an obsolete one that still exists with other files
         elif direct[1] and any(part in reason for part in direct[1]):
-            continue  # with another reason before it, which is true as well: a key that was turned in an earlier round
+            continue  # with an earlier reason that is also true: a key that was changed in an earlier round
         elif direct[1] or (direct[0] and kind != direct[0]):
             yield f"{step.what}: {name}: told is {kind}: {reason}; true is {direct[0]}: {' or '.join(direct[1])}"
 
@@ -167,7 +167,7 @@ def _needless(built: set[str], before: Mapping[str, Made], after: Mapping[str, M
             continue
         if name == "data_card" and len(built) > 1:
             continue
-        # a row that is bad and a duplicate has another reason, which the ledgers of all that follows repeat
+        # a bad row that is also a duplicate has another reason, which all downstream ledgers repeat
         was, now = (
             (made[name].receipt.get("recipe", {}).get("upstream"), made[name].receipt.get("ledger"))
             for made in (before, after)
