@@ -2,39 +2,39 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# modules are compiled when they are first imported: of the 32,000 that the readers bring most never are, and pip takes
-# a minute and a half for all of them
+# Modules are compiled at their first import, because pip would take a minute and a half to compile all 32,000 modules of
+# the readers, most of which are never imported
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-# the trainers' own readers, for the tests of the views; `make test READERS=` leaves them (and PyTorch) out
+# the trainers' own libraries, for the tests of the views; `make test READERS=` omits them and PyTorch
 READERS ?= ,readers
-# buckets (r2, gcs), TensorFlow with the readers of TFDS directories (tfds), near-duplicates (duplicates), tokenizers of
-# other forms (transformers)
+# buckets (r2, gcs), TensorFlow with the readers of TFDS directories (tfds), near-deduplication (duplicates), tokenizers in
+# other formats (transformers)
 EXTRAS ?= r2,gcs,tfds,duplicates,transformers
-# pip refuses empty extras, `.[]` and `.[,dev]`; and in a call of make's a comma ends the argument
+# pip refuses empty extras, `.[]` and `.[,dev]`; and a literal comma would end an argument of make's `call`
 comma := ,
-# Where every file that is installed has a hash in requirements/; elsewhere its version alone is fixed
+# Set on platforms for which requirements/ has the hash of every installed file; on others only versions are fixed
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 hashed = $(foreach extra,$(subst $(comma), ,$(1)),-r requirements/$(extra).txt)
 SAMPLES := sample_corpus sample_documents sample_duplicates sample_notes sample_replay sample_notes_replay_combined sample_release sample_tasks sample_blend_pretrain sample_blend_sft sample_blend_pairs sample_blend_rl sample_schedule
 
-# no test cuts the power, and a kill loses nothing that was written, so tests need not wait for the disk, which takes a
-# quarter of a short run; with `EATMYDATA=` they wait
+# Tests need not wait for the disk, which takes a quarter of a short run, because no test simulates a power failure and a
+# kill loses no written data; with `EATMYDATA=` they wait
 EATMYDATA ?= $(shell command -v eatmydata)
-# two processes more than cores: tests wait for servers, daemons and kills for more than a quarter of the time. One
-# process runs all tests of a file, and the longest files go first
+# Two processes more than cores, because tests spend more than a quarter of their time waiting for servers, daemons and
+# kills. One process runs all tests of a file, and the slowest files come first
 PYTEST := $(EATMYDATA) $(BIN)/python -m pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )) --dist loadfile --no-loadscope-reorder
 
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := yes
-# as activating it does: without, `dg` warns of every command that this is another environment than the project's
+# set as by activation, because otherwise `dg` warns at every command that this is not the project's environment
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
-# hundreds of processes start in the tests: compiling all modules in each costs a fifth of a short command
+# unset, because the tests start hundreds of processes, and compiling all modules takes a fifth of a short command
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow test-all test-quick test-dagster test-lowest durations torch candidate ui bench check lint types style definitions docs docs-reference clean
 
-# one sample goes on from an asset that is no dataset: whoever has such an asset materializes it, as Dagster does; again
-# only when its code or its data is newer, or what it wrote is gone or was changed
+# One sample reads the files of a Dagster asset that is not a dataset, which must be materialized first. It is materialized
+# again only when its code or its data is newer, or when its output is missing or was changed
 UPSTREAM := dg launch --assets sample_cleaning/pages
 SHIPPED := dataprep_assets/defs/samples
 CLEANED := .dataprep/sample_cleaning
@@ -48,22 +48,22 @@ $(DAGSTER_HOME)/sample_cleaning: $(SHIPPED)/sample_cleaning/pages.py $(wildcard 
 	@$(BIN)/$(UPSTREAM) >/dev/null
 	@touch $@
 
-# what is not there counts as new
+# missing files count as new
 $(CLEANED): ;
 
 ui: $(VENV)/.installed $(DAGSTER_HOME)/dagster.yaml
 	$(BIN)/dataprep ui
 
-# Of thousands of tests with servers and kills one may miss its limit on a busy machine: with `REPEAT=yes`, as CI has it, what
-# failed is run again, in new processes and with nothing beside it, and has to pass then. Nothing is repeated after a
-# session that was cut short. $(call tests,WORDS,TIER) is the command with the words that say which tests; TIER is the name
-# of its report, of which `make durations` takes how long each file took
+# With `REPEAT=yes`, as in CI, failed tests run again in new processes without other load, and must pass then, because on a
+# busy machine one of thousands of tests with servers and kills may exceed its time limit. Nothing is repeated after an
+# interrupted session. $(call tests,WORDS,TIER) is the command for the tests that WORDS select; TIER is the name of its
+# report, from which `make durations` reads the time of each file
 REPEAT ?=
 REPORTS := build/reports
-tests = $(PYTEST) $(1) $(if $(2),--junitxml=$(REPORTS)/$(2).xml) || { test $$? = 1 && test -n "$(REPEAT)" && echo "What failed is run again" && \
+tests = $(PYTEST) $(1) $(if $(2),--junitxml=$(REPORTS)/$(2).xml) || { test $$? = 1 && test -n "$(REPEAT)" && echo "Running the failed tests again" && \
 	$(PYTEST) $(1) --last-failed --last-failed-no-failures none; }
 
-# what uses no server, kill or browser, and no full pipeline; `test-slow` is the rest, `test-all` both
+# tests without a server, kill, browser or full pipeline; `test-slow` is the rest, `test-all` both
 test: $(VENV)/.installed-tests check
 	$(call tests,-m "not slow",fast)
 
@@ -72,22 +72,22 @@ test-slow: $(VENV)/.installed-tests
 
 test-all: test test-slow
 
-# while you work: tests of what changed since the commit SINCE, three minutes at most
+# while you work: the tests of everything changed since the commit SINCE, at most three minutes
 SINCE ?= HEAD
 test-quick: $(VENV)/.installed-tests
 	files=$$($(BIN)/python -m dataprep_assets_tests.tools.changed_tests --since $(SINCE)) && \
-	  if [ -n "$$files" ]; then $(PYTEST) -m "not slow" $$files; else echo 'No test imports what changed'; fi
+	  if [ -n "$$files" ]; then $(PYTEST) -m "not slow" $$files; else echo 'No test imports a changed file'; fi
 
-# keep what the reports say, and show the slowest tests
+# store the times in the reports, and show the slowest tests
 durations:
 	$(BIN)/python -m dataprep_assets_tests.tools.durations $(wildcard $(REPORTS)/*.xml)
 
-# Another Dagster beside all else that is installed, without hashes: `make test-dagster DAGSTER=1.13.5`, by default the oldest
-# that the wheel allows; `DAGSTER=` (nothing) is the newest. Its libraries are versions 0.28.x where it is 1.12.x
+# Test another version of Dagster with all other installed packages, without hashes: `make test-dagster DAGSTER=1.13.5`. The
+# default is the oldest version that the wheel allows, and `DAGSTER=` (empty) the newest. Dagster 1.12.x has libraries 0.28.x
 DAGSTER ?= $(shell sed -n 's/^  "dagster>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 OTHER := build/dagster-$(or $(DAGSTER),newest)
 LIBRARIES := $(shell echo $(DAGSTER) | awk -F. 'NF { print "==0." $$2 + 16 "." $$3 }')
-# what a version of Dagster may change: definitions that load, runs and their checks, partitions, sensors, backfills, data
+# areas that a version of Dagster may change: loading of definitions, runs with checks, partitions, sensors, backfills, data
 # versions, the IO manager and the webserver
 SAMPLES_OF_DAGSTER := sample_corpus sample_notes
 TESTS_OF_DAGSTER := $(addprefix orchestration/test_,$(addsuffix .py,assets automation build failure_sensor freshness partitions planning runs versions)) \
@@ -107,8 +107,8 @@ test-dagster: $(VENV)/.installed-tests
 	$(OTHER)/bin/python -m dataprep_assets.cli run $(SAMPLES_OF_DAGSTER) && \
 	{ $(subst $(BIN),$(OTHER)/bin,$(call tests,$(addprefix dataprep_assets_tests/,$(TESTS_OF_DAGSTER)))); }
 
-# The oldest versions that pyproject.toml allows of what the wheel itself requires, and pip's choice of the rest: the samples
-# run with them, from a project of `dataprep init`
+# Run the samples, in a `dataprep init` project, with the oldest versions that pyproject.toml allows of the wheel's own
+# requirements, and with pip's choice of all others
 LOWEST := build/lowest
 test-lowest:
 	rm -rf $(LOWEST)
@@ -119,7 +119,7 @@ test-lowest:
 	cd $(LOWEST) && env -u PYTHONPATH bin/dataprep init project && cd project && for command in list "check sample_corpus" "run sample_corpus" \
 	  "status sample_corpus" "show sample_corpus" verify; do ../bin/dataprep $$command || exit 1; done
 
-# mypy alone takes as long as the others together, on one core; what each says stays together
+# two jobs, because mypy takes as long on one core as all others together; the output of each is kept together
 lint check: $(VENV)/.installed-tests
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types style $(if $(filter check,$@),definitions)
 
@@ -143,7 +143,7 @@ docs-reference: $(VENV)/.installed
 	$(BIN)/python -m dataprep_assets_tests.docs.commands
 	$(BIN)/python -m dataprep_assets_tests.docs.pictures
 
-# the site with search; nothing of it comes from the network. Not `--quiet`: it makes `--strict` accept everything
+# the site with search, without network access; not with `--quiet`, which makes `--strict` accept everything
 docs: $(VENV)/.installed-tests
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo 'build/site/index.html; with search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000'
@@ -154,7 +154,7 @@ bench: $(VENV)/.installed-tests
 	$(BIN)/python -m dataprep_assets_tests.tools.bench.pretrain --only d,e,f,floor
 	$(BIN)/python -m dataprep_assets_tests.tools.bench.whole_run
 	$(BIN)/python -m dataprep_assets_tests.tools.bench.memory
-# a target that is missed is an error of these; the others are measured all the same
+# these fail if a performance target is missed, but the others still run
 	-$(BIN)/python -m dataprep_assets_tests.tools.bench.sft
 	-$(BIN)/python -m dataprep_assets_tests.tools.bench.cohorts
 	-$(BIN)/python -m dataprep_assets_tests.tools.bench.corpus_proofs
@@ -163,7 +163,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(wildcard requirements/*.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Python 3.11 to 3.13 is needed: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv $(VENV)
 ifneq ($(HASHED),)
-# first what builds the rest: what pip would fetch to build with has no hashes
+# first the build requirements, because pip would download them without hashes
 	$(PIP) --require-hashes --no-deps -r requirements/base.txt
 	$(if $(EXTRAS),$(PIP) --require-hashes --no-deps --no-build-isolation $(call hashed,$(EXTRAS)))
 	$(PIP) --no-deps --no-build-isolation -e .
@@ -172,8 +172,8 @@ else
 endif
 	touch $@
 
-# The tests start hundreds of processes of Python, and most end soon after their imports. Looking for garbage among what
-# these made took a fifth of their time, so all look as seldom as the `dataprep` command does
+# All processes collect garbage as rarely as the `dataprep` command does, because the tests start hundreds of Python
+# processes that mostly end soon after their imports, and collection took a fifth of their time
 $(VENV)/.installed-tests: $(VENV)/.installed
 ifneq ($(HASHED),)
 	$(PIP) --require-hashes --no-deps --no-build-isolation $(call hashed,k8s$(comma)ray$(comma)dev$(READERS))
@@ -181,8 +181,8 @@ ifneq ($(HASHED),)
 	$(MAKE) --no-print-directory candidate
 else
 	$(PIP) -c constraints.txt -e '.[$(if $(EXTRAS),$(EXTRAS)$(comma))k8s,ray,dev$(READERS)]'
-# mosaicml-streaming declares older versions (NumPy) than it works with: pip would refuse it beside ours. What the others
-# require is installed anyway, or is for other storage
+# without dependencies, because mosaicml-streaming declares older versions (of NumPy) than it needs, which pip would refuse
+# together with ours. The requirements of the others are installed anyway, or are for other storage
 	$(if $(READERS),$(PIP) -c constraints.txt --no-deps mosaicml-streaming trl accelerate \
 		ai2-olmo-core bettermap cached-path dataclass-extensions)
 	$(MAKE) --no-print-directory candidate
@@ -191,13 +191,13 @@ endif
 	  "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/seldom_collected.pth"
 	touch $@
 
-# tokenizers 1.0 before its release, apart, because transformers does not allow it yet: its interface is tested with it.
-# What needs it is skipped where it is not there
+# tokenizers 1.0 before its release, in a separate folder, because transformers does not allow it yet. Tests that need it
+# are skipped without it
 candidate:
 	-$(PIP) $(if $(HASHED),--require-hashes )--no-deps --upgrade --target build/tokenizers-next -r dataprep_assets_tests/tokenization/candidate.txt
 
-# PyTorch: the file that pip wants of this machine's, in a folder alone, where its hash counts (given hashes, pip would prefer
-# a file of the index to one for CPUs that lies beside); then what it wants for GPUs, if it does
+# PyTorch: the file that pip selects for this machine, in its own folder, where its hash is checked (with hashes, pip would
+# prefer a file of the index to a local one for CPUs); then its requirements for GPUs, if it has any
 torch:
 	rm -rf build/torch
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps -c constraints.txt -d build/torch torch
@@ -205,7 +205,7 @@ torch:
 	ls build/torch/*+cpu-*.whl >/dev/null 2>&1 || $(PIP) --require-hashes --no-deps -r requirements/torch-gpu.txt
 	rm -rf build/torch
 
-# with its tables, and its pools limited before the first run
+# also creates its tables and limits its pools before the first run
 $(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml | $(VENV)/.installed
 	mkdir -p -m 700 $(DAGSTER_HOME)
 	cp $< $@

@@ -1,16 +1,16 @@
-# How `dataprep` comes to a node. run.sbatch reads this file in the folder in which you call sbatch: the project's.
-# Remove the # of one of the three.
+# Make `dataprep` available on a node. run.sbatch reads this file in the folder in which you call sbatch: the project's.
+# Uncomment one of the three variants.
 
-# --- a venv on the shared disk, made once on a login node: python3 -m venv .venv && .venv/bin/pip install dataprep-assets
+# --- a venv on the shared disk, created once on a login node: python3 -m venv .venv && .venv/bin/pip install dataprep-assets
 #DATAPREP=$PWD/.venv/bin/dataprep
 
-# --- modules: Python from the cluster, the packages from a venv over it
+# --- modules: Python from the cluster, the packages from a venv based on it
 #module purge && module load python/3.11 && . "$PWD/.venv/bin/activate"
 
-# --- a container, with the packages; the project lies on the shared disk: apptainer build dataprep.sif docker-daemon://IMAGE:1
+# --- a container with the packages; the project is on the shared disk: apptainer build dataprep.sif docker-daemon://IMAGE:1
 #DATAPREP="apptainer exec --bind $PWD dataprep.sif dataprep"
 
-# What is made must lie where every node sees it. A bucket instead: DATAPREP_STORAGE, DATAPREP_BUCKET and its keys
+# Artifacts must be on a disk that every node sees, or in a bucket: DATAPREP_STORAGE, DATAPREP_BUCKET and its keys
 #export DATAPREP_ROOT=$PWD/.dataprep/artifacts
-# copies of what is read from a bucket: a disk of the node's own
+# copies of files in a bucket: on a local disk of the node
 #export DATAPREP_CACHE=${TMPDIR:-/tmp}/dataprep-cache

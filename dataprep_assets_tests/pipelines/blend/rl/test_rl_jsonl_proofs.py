@@ -11,7 +11,7 @@ from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_CHECKS, OpenedR
 from dataprep_assets.pipelines.blend.rl.shard import RlShard
 from dataprep_assets_tests.pipelines.blend.pipeline import finish_blend, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import (
-    build_rl_shards,
+    finish_rl_shards,
     check_rl_jsonl,
     declare_rl_blend,
     make_rl_rows,
@@ -24,7 +24,7 @@ def work(tmp_path: Path, request: pytest.FixtureRequest) -> RlShard:
         tmp_path / "s", {"transforms": ["nemotron_rl"], "compression": request.param}, num_shards=1
     )
     finish_blend(blend, tmp_path / "out")
-    return build_rl_shards(blend, tmp_path / "out")[0]
+    return finish_rl_shards(blend, tmp_path / "out")[0]
 
 
 def _rewrite(work: RlShard, change: Any) -> None:
