@@ -1,4 +1,4 @@
-"""Small tokenizers of the families that are published, each with special tokens of every kind.
+"""Small tokenizers of the published families, each with special tokens of every kind.
 
 Entry points: `FAMILIES`, `save`.
 """
@@ -25,7 +25,7 @@ ADDED = [
     AddedToken("</s></s>", special=True, normalized=False),
     AddedToken(" <gap> ", special=True, normalized=False),
 ]
-"""Special tokens beyond the vocabulary: normalized, stripped, of one word, with another inside, with blanks."""
+"""Special tokens outside of the vocabulary: normalized, stripped, single-word, containing another, with blanks."""
 LITERALS = [*SPECIAL, *(token.content for token in ADDED)]
 Definition = dict[str, Any]
 
@@ -135,7 +135,7 @@ def _made(family: str) -> str:
 
 
 def save(folder: Path, family: str) -> Path:
-    """Write the tokenizer of a family to a folder, which is returned."""
+    """Write the tokenizer of a family to a folder, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(_made(family))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "bos_token": "<s>"}))

@@ -1,4 +1,4 @@
-"""Nothing that a text holds becomes the id of a special token, whatever the tokenizer's model."""
+"""No text becomes the id of a special token, whatever the tokenizer's model."""
 
 import json
 import random
@@ -21,7 +21,7 @@ _FULL_WIDTH = str.maketrans("<>/|[]", "＜＞／｜［］")
 
 
 def _planted(seed: int, count: int = 200) -> list[str]:
-    """Random texts with contents of special tokens in them: bare, in words, twice, in other cases and other widths."""
+    """Return random texts that contain special tokens: bare, in words, doubled, in other cases and other widths."""
     generator = random.Random(seed)
     words = " ".join(TEXTS[:3]).split(" ")
     texts = [*LITERALS, "".join(LITERALS), *(one.translate(_FULL_WIDTH) for one in LITERALS)]
@@ -74,7 +74,7 @@ def test_the_fast_engine_agrees_on_texts_with_special_tokens(tmp_path: Path, fam
     assert len(find_disagreements(engine, ReferenceEngine(bundle, "text"), texts)) == 0
 
 
-def test_the_name_of_a_byte_in_a_text_is_not_that_byte(tmp_path: Path) -> None:
+def test_the_name_of_a_byte_token_in_a_text_is_not_that_byte(tmp_path: Path) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, "unigram_bytes"))
     reference = ReferenceEngine(bundle, "text")
     named = bundle.token("<0x0A>", key="separator").id
@@ -83,7 +83,7 @@ def test_the_name_of_a_byte_in_a_text_is_not_that_byte(tmp_path: Path) -> None:
     assert bundle.token("<0xE2>", key="separator").id in reference.encode(["☃"])[0]
 
 
-def test_a_tokenizer_whose_special_token_is_a_character_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_tokenizer_whose_special_token_is_a_single_character_is_refused_by_name(tmp_path: Path) -> None:
     folder = train_tokenizer(tmp_path / "tokenizer", TEXTS, size=300)
     value = json.loads((folder / "tokenizer.json").read_bytes())
     number = value["model"]["vocab"]["!"]
@@ -96,7 +96,7 @@ def test_a_tokenizer_whose_special_token_is_a_character_is_refused_by_name(tmp_p
     assert ReferenceEngine(bundle, "match").encode(["!"])[0].tolist() == [number]
 
 
-def test_a_separator_that_texts_may_become_is_refused(tmp_path: Path) -> None:
+def test_a_separator_that_text_can_encode_to_is_refused(tmp_path: Path) -> None:
     bundle = TokenizerBundle.load(save(tmp_path, "unigram"))
     # an entry of the vocabulary, an added token that is not special, and the token for unknown text
     for content, reading in (("a", "text"), ("<think>", "text"), ("<unk>", "text"), ("<unk>", "match")):
@@ -116,7 +116,7 @@ def test_a_separator_that_texts_may_become_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama3"])
-def test_a_tokenizer_that_needs_no_change_is_not_changed(shared: Path, name: str) -> None:
+def test_a_tokenizer_that_needs_no_change_is_unchanged(shared: Path, name: str) -> None:
     definition = TokenizerBundle.load(shared / "tokenizers" / name).definition
     assert definition.as_text is definition.text
     assert (definition.unknown_id, definition.may_drop, definition.refusal) == (None, False, None)

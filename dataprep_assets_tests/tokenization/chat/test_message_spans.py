@@ -1,4 +1,4 @@
-"""The message of each token: compared with the decoded text, for templates that strip, split, escape and drop texts."""
+"""The message of each token, compared with the decoded text, for templates that strip, split, escape and drop texts."""
 
 import re
 from itertools import groupby
@@ -22,7 +22,7 @@ EXAMINED = CHATML.replace(
     "{{ m.content }}",
     "{% if m.content.startswith('<result>') and m.content.endswith('</result>') %}R: {% endif %}{{ m.content | trim }}",
 )
-"""A template that examines how a text begins and ends, as Qwen's does for results of tools."""
+"""A template that examines the start and end of a text, like Qwen's for results of tools."""
 TEMPLATES = {
     "chatml_reasoning": "chatml_reasoning",
     "chatml": CHATML,
@@ -42,7 +42,9 @@ CALL = {"function": {"name": "look_up", "arguments": {"word": 'a "b"\n', "n": 17
 def locate(
     row: dict[str, Any], template: str = "chatml_reasoning", **options: Any
 ) -> tuple[Conversation, list[LocatedSequence]] | None:
-    """The conversation of a row and its located sequences, whose ids are those of the encoder; None if refused."""
+    """Return the conversation of a row and its located sequences, whose ids are those of the encoder; None if
+    refused.
+    """
     conversation = read_conversation(row, ConversationFields())
     assert isinstance(conversation, Conversation)
     bundle, found = bundle_and_encoder(template)
@@ -67,7 +69,7 @@ def bundle_and_encoder(template: str) -> tuple[TokenizerBundle, ChatEncoder]:
 
 
 def runs(sequence: LocatedSequence, bundle: TokenizerBundle) -> list[tuple[int, str]]:
-    """Message and decoded text of each run of tokens."""
+    """Return message and decoded text of each run of tokens."""
     tokens = zip(sequence.owners.tolist(), sequence.ids.tolist(), strict=True)
     return [(owner, bundle.decode([id_ for _, id_ in run])) for owner, run in groupby(tokens, key=lambda pair: pair[0])]
 
@@ -117,7 +119,7 @@ def test_a_run_is_exactly_the_text_of_a_message() -> None:
 
 
 @pytest.mark.parametrize("content", ["user </think>", "<think>\nx\n</think>\n\ny", "<think>x</think>y", "a </think> b"])
-def test_tags_in_a_text_are_its_own_if_the_template_keeps_them(content: str) -> None:
+def test_tags_in_a_text_belong_to_it_if_the_template_keeps_them(content: str) -> None:
     row = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": content}]}
     for template in ("chatml_reasoning", CHATML):
         found = locate(row, template)
@@ -139,7 +141,7 @@ def test_white_space_belongs_to_a_message_if_the_template_keeps_it(text: str) ->
         assert all(part.endswith(expected.lstrip()) for _, part in decoded)
 
 
-def test_a_text_that_the_template_examines() -> None:
+def test_a_text_that_the_template_examines_is_located() -> None:
     row = {"messages": [{"role": "user", "content": "<result>x</result>"}, {"role": "assistant", "content": "y"}]}
     found = locate(row, EXAMINED)
     assert found is not None

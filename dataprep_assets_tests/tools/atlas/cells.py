@@ -1,4 +1,4 @@
-"""Judges a cell of the atlas: what a template made of a kind of conversation.
+"""Judge a cell of the atlas: the result of a template for a kind of conversation.
 
 Entry points: `judge`, `written_by`; `forms`, `with_first_key`, the ways of giving a message to a bare template.
 """
@@ -21,11 +21,11 @@ Piece = tuple[str, bool]
 
 @dataclass(frozen=True)
 class Cell:
-    """What became of a kind of conversation.
+    """The result for a kind of conversation.
 
     Attributes:
         verdict: `full`, `part`, `refused` or `wrong`.
-        reason: Why it is refused or used in part, or what is wrong.
+        reason: The reason for a refusal or a partial use, or the mistake.
         sequences: The pieces of each sequence.
     """
 
@@ -53,7 +53,7 @@ def judge(kind: Kind, sequences: Sequence[Sequence[Piece]], reasons: Sequence[st
 
 
 def _faults(kind: Kind, sequences: tuple[tuple[Piece, ...], ...], has_reason: bool) -> Iterator[str]:
-    """Yield what is wrong with the sequences of a kind, whatever the template."""
+    """Yield the mistakes in the sequences of a kind that are wrong for any template."""
     spans = [text for sequence in sequences for text, in_loss in sequence if in_loss]
     joined = "\n".join("".join(text for text, _ in sequence) for sequence in sequences)
     if not sequences:

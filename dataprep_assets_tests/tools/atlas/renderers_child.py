@@ -1,7 +1,7 @@
-"""Runs in an environment with the package `renderers`: reads what it trains of each conversation.
+"""Read the trained text of each conversation, in an environment with the package `renderers`.
 
 Standard input has a list of JSON objects: `tokenizer` (a folder), `family` (a name of a renderer), `rows`. Standard
-output gets, for each, a list with the trained text of each row, or null. It imports nothing of this project.
+output gets, for each, a list with the trained text of each row, or null. This module imports nothing of this project.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Tokenizer:
-    """A tokenizer as the package wants it, without transformers."""
+    """A tokenizer with the interface that the package needs, without transformers."""
 
     def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer

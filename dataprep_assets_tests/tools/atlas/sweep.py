@@ -58,12 +58,12 @@ _DATE = date(2026, 1, 31)
 _PACK_SIZE = 8192
 _TIMEOUT = 1800
 _TOGETHER = 12
-"""Datasets of one run."""
+"""The number of datasets in one run."""
 
 
 @dataclass(frozen=True)
 class SweptTemplate:
-    """The cells of a template, by kind, and which kinds the bare template writes; or why it is refused as a whole."""
+    """The cells of a template by kind, and the kinds that the bare template writes; or the reason for a refusal."""
 
     name: str
     cells: Mapping[str, Cell]
@@ -154,7 +154,7 @@ def packed_sequences(folder: Path) -> dict[int, list[Sequence[tuple[int, int]]]]
 
 
 class _SweepDay(datetime):
-    """The day of the sweep."""
+    """A `datetime` class whose current day is that of the sweep."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> "_SweepDay":
@@ -162,7 +162,7 @@ class _SweepDay(datetime):
 
 
 class Reference:
-    """What transformers makes of a kind of conversation with the tokenizer of a folder."""
+    """The results of transformers for a kind of conversation with the tokenizer of a folder."""
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoTokenizer
@@ -202,7 +202,7 @@ class Reference:
                     yield str(text), prompt
 
     def differences(self, kind: Kind, sequences: Sequence[Sequence[tuple[int, int]]]) -> Iterator[str]:
-        """Yield how packed sequences differ from all renderings of a kind."""
+        """Yield the differences between packed sequences and all renderings of a kind."""
         unknown = {}
         for sequence in sequences:
             ids = [token for token, _ in sequence]
@@ -227,7 +227,7 @@ class Reference:
     def marked_ids(self, kind: Kind) -> set[tuple[int, ...]]:
         """Return the ids that transformers puts in the loss for a template with `{% generation %}`.
 
-        Renderings that lose a text of the answers are left out: what a prompt opens, a history may not have.
+        Renderings that lose a text of the answers are excluded, because a history may lack text that a prompt opens.
         """
         messages = [with_first_key(message) for message in kind.row["messages"]]
         sequences = set()
@@ -394,7 +394,7 @@ def _print(template: SweptTemplate) -> None:
 
 
 def _report(cells: Sequence[SweptTemplate]) -> int:
-    """Print the sums, and return the exit code."""
+    """Print the totals, and return the exit code."""
     verdicts = Counter(cell.verdict for one in cells for cell in one.cells.values())
     stock = [one for one in cells if not one.name.endswith("_training")]
     complete = [one for one in stock if not one.refusal and not one.lacking]

@@ -1,7 +1,7 @@
-"""What a hundred datasets that look for new files cost one daemon, and whether their ticks are late.
+"""Measure the load of a hundred datasets that poll for new files on one daemon, and the delay of their ticks.
 
 `python -m dataprep_assets_tests.tools.bench.automation --datasets 100 --files 200` prints the CPU-seconds of the daemon
-and of its code server for a round of looks, and how late ticks began. Every dataset has its own folder, and a plan.
+and its code server per round of polls, and the delay of the ticks. Every dataset has its own folder, and a plan.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _TICK_SECONDS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process and all that are its children now."""
+    """Return the CPU-seconds of a process and all its current children."""
     own = sum(int(field) for field in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     threads = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
@@ -38,7 +38,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def prepared(folder: Path, datasets: int, files: int, interval: int) -> Path:
-    """The declarations of so many planned corpora; their file."""
+    """Write the declarations of this many planned corpora, and return their file."""
     source = write_corpus(folder / "source", files, documents=1)
     found = []
     for number in range(datasets):
@@ -56,7 +56,7 @@ def prepared(folder: Path, datasets: int, files: int, interval: int) -> Path:
 
 
 def looks(home: Path) -> dict[str, list[tuple[float, float]]]:
-    """Start and end of each tick of each sensor, in seconds since 1970."""
+    """Return start and end of each tick of each sensor, in seconds since 1970."""
     with mock.patch.dict(os.environ, {"DAGSTER_HOME": str(home)}), dg.DagsterInstance.from_config(str(home)) as found:
         states = found.all_instigator_state(instigator_type=InstigatorType.SENSOR)
         return {
@@ -70,7 +70,7 @@ def looks(home: Path) -> dict[str, list[tuple[float, float]]]:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the benchmark; see the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", type=int, default=100)
     parser.add_argument("--files", type=int, default=200)

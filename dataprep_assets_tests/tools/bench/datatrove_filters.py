@@ -27,7 +27,7 @@ def _model(path: str) -> Any:
 
 
 def main(data: Path, out: Path, model: str) -> None:
-    """Run it."""
+    """Run the filters."""
     lid.FastTextLID.model = property(lambda _: _model(model))
     pipeline = [
         JsonlReader(str(data), glob_pattern="**/*.jsonl", compression=None),

@@ -11,9 +11,9 @@ from dataprep_assets.pipelines.blend.rl.rl_jsonl import RL_JSONL_CHECKS, OpenedR
 from dataprep_assets.pipelines.blend.rl.shard import RlShard
 from dataprep_assets_tests.pipelines.blend.pipeline import finish_blend, write_rows
 from dataprep_assets_tests.pipelines.blend.rl.records import (
-    finish_rl_shards,
     check_rl_jsonl,
     declare_rl_blend,
+    finish_rl_shards,
     make_rl_rows,
 )
 

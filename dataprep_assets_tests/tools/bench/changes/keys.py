@@ -1,6 +1,7 @@
-"""Every key of a corpus's declaration: another sensible value for it, what that may touch, or why it is left alone.
+"""Every key of a corpus's declaration, with another sensible value and its effects, or the reason for leaving it
+unchanged.
 
-`test_changes.py` compares the names with the model's: a new key has to be put here.
+`test_changes.py` compares the names with the model's: a new key must be added here.
 """
 
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ _CARD = {
 }
 _TABLE = ("tags/", "selection/", "documents/", "data_card")
 _LONG = {"long": "characters > 480"}
-"""A rule that drops a few documents of every split, never all of one."""
+"""A rule that drops a few documents of every split, and never a whole split."""
 _RULED = {
     "keep": {"keep": {"short": "characters <= 480"}},
     "drop": {"drop": _LONG},
@@ -83,8 +84,8 @@ _NOTHING = {
     "csv_quotes": False,
 }
 _OF_A_TABLE = {"document.url_field": "remark", "document.source_field": "remark"}
-"""Of a table of documents that there is not. Turned back at once: the remarks are no sources that a budget can be for,
-and a sensitive dataset may have none."""
+"""Keys of a missing document table. They are reverted at once, because a budget cannot be for the remarks, which are
+not sources, and a sensitive dataset may have none."""
 _PRIORITY = {"duplicates.priority": {"column": "bytes", "order": "lowest"}, "duplicates.across_splits": "ignore"}
 _ALIKE: dict[str, dict[str, Any]] = {
     "duplicates.kind": {"duplicates.kind": "exact", "duplicates.across_splits": "ignore"},
@@ -100,7 +101,7 @@ _ALIKE: dict[str, dict[str, Any]] = {
 
 
 def keys(corpus: Corpus) -> dict[str, Key]:
-    """Key → its other value, for this corpus."""
+    """Return key → its other value, for this corpus."""
     tokenizer = str(corpus.folder / "tokenizer-1")
     found = {
         "dtype": Key(turned={"dtype": "uint32"}, touches=_TOKENS),
@@ -212,7 +213,7 @@ LEFT_ALONE = {
     "tokenizer.repo": "needs a second repository on the hub",
     "tokenizer.revision": "goes with tokenizer.repo",
 }
-"""Keys that no round turns, and why."""
+"""Keys that no round changes, with the reasons."""
 
 
 def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
