@@ -46,7 +46,9 @@ WORDS = [w for page in _PAGES for w in page.read_text(encoding="utf-8").split() 
 
 
 def conversations(count: int, seed: int) -> list[dict[str, Any]]:
-    """Rows with `messages`: a third with reasoning, the others plain; 1 to 6 turns; answers of 150 words in median."""
+    """Return rows with `messages`: a third with reasoning, the others plain; 1 to 6 turns; a median of 150 words per
+    answer.
+    """
     draw, lengths = random.Random(seed), np.random.default_rng(seed)
 
     def text(median: float) -> str:
@@ -64,7 +66,7 @@ def conversations(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 class Baseline:
-    """The straightforward loop over a transformers tokenizer."""
+    """The plain loop over a transformers tokenizer."""
 
     def __init__(self, tokenizer: Path, template: ChatTemplate, pack_size: int) -> None:
         from transformers import AutoTokenizer
@@ -74,7 +76,7 @@ class Baseline:
         self._pack_size = pack_size
 
     def run(self, source: Path, target: Path) -> None:
-        """From JSON lines to packed Parquet."""
+        """Convert JSON lines to packed Parquet."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -150,7 +152,7 @@ class Ours:
         self._plan = chat_plan(bundle, certificate, template, pack_size=pack_size)
 
     def run(self, source: Path, target: Path) -> SftShard:
-        """From JSON lines to a committed artifact, which is returned; its digest is taken in the run."""
+        """Build an artifact from JSON lines and return it; its digest is computed in the run."""
         described = ChatSource(
             label=source.name,
             path=source,
@@ -175,7 +177,7 @@ class Ours:
 
 
 def sequences_of(path: Path) -> Counter[bytes]:
-    """The sequences of ids of a packed file."""
+    """Return the sequences of ids in a packed file."""
     import pyarrow.parquet as pq
 
     found: Counter[bytes] = Counter()
@@ -197,7 +199,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the bench and print its figures; 1 when the target is missed."""
+    """Run the benchmark and print its figures; return 1 if the target is missed."""
     arguments = _arguments(argv)
     os.environ.update(ONE_THREAD)
     template = ChatTemplate.load("chatml_reasoning")

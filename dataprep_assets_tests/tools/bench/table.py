@@ -1,4 +1,4 @@
-"""The bench's results as a table, targets and JSON."""
+"""Write the benchmark's results as a table, targets and JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -49,7 +49,7 @@ def ratios(results: Mapping[str, Result], ours: str = "d") -> dict[str, dict[str
 
 
 def rows(results: Mapping[str, Result]) -> list[tuple[str, ...]]:
-    """The table's cells, a row a contender."""
+    """Return the table's cells, one row per contender."""
     compared = ratios(results)
     found = []
     for name, result in results.items():
@@ -79,7 +79,7 @@ def rows(results: Mapping[str, Result]) -> list[tuple[str, ...]]:
 def targets(
     results: Mapping[str, Result], ours: str = "d", *, of_floor: float = 0.35
 ) -> list[tuple[str, float | None, bool | None]]:
-    """`(target, measured, met)`; None where it was not measured. `of_floor` is wanted of the floor's rate."""
+    """Return `(target, measured, met)`; None if not measured. `of_floor` is the target relative to the floor's rate."""
     compared = ratios(results, ours)
 
     def at_least(name: str, kind: str, least: float, text: str) -> tuple[str, float | None, bool | None]:
@@ -106,7 +106,7 @@ def targets(
 
 
 def render(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -> str:
-    """The whole report as text."""
+    """Return the whole report as text."""
     cells = [_HEAD, *rows(results)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
@@ -147,7 +147,9 @@ def render(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -
 
 
 def _cost(results: Mapping[str, Result]) -> list[str]:
-    """What a trillion tokens cost of ours, in core-hours by part; the parts are differences of contenders."""
+    """Return the cost of a trillion tokens with ours, in core-hours by part; the parts are differences of
+    contenders.
+    """
     if not {"d", "k", "floor"} <= results.keys():
         return []
     ours, bare, floor = (_core_hours(results[name]) for name in ("d", "k", "floor"))
@@ -168,7 +170,7 @@ def _core_hours(result: Result) -> float | None:
 
 
 def as_json(facts: Mapping[str, Any], results: Mapping[str, Result], runs: int) -> dict[str, Any]:
-    """All that was measured."""
+    """Return all measurements."""
     compared = ratios(results)
     return {
         "facts": dict(facts) | {"runs": runs},

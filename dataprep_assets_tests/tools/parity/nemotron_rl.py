@@ -32,14 +32,12 @@ from dataprep_assets_tests.tools.parity.table import Row
 AREA = "RL records"
 STOPS_ALL = "stops"
 Line = bytes | str | None
-"""A record as it is written; None for one that is left out; `STOPS_ALL` for one at which the run ends.
-
-Ours ends at a bad record under `bad_records: {policy: fail}`, the default.
-"""
+"""A written record; None for a dropped one; `STOPS_ALL` for one at which the run ends. Ours ends at a bad record under
+`bad_records: {policy: fail}`, the default."""
 
 
 def compare(folder: Path) -> list[Row]:
-    """A row for each shape of records, for whole files, and for the manifest.
+    """Return a row for each shape of records, for whole files, and for the manifest.
 
     `folder` is a copy of the Nemotron repository, with `src/` in it.
     """
@@ -108,7 +106,7 @@ def _blend(work: Path, path: Path, name: str, **settings: Any) -> BlendDeclarati
 
 
 def _whole_files(work: Path, records: list[Record], theirs: Callable[[Record], Record | None]) -> Iterator[Row]:
-    """Both shard writers over one file of all records, JSON lines and Parquet: the bytes of what they write."""
+    """Compare the bytes of both shard writers over one file of all records, as JSON lines and Parquet."""
     core = importlib.import_module("nemotron.data_prep.core.jsonl_shard_core")
     from fsspec.implementations.local import LocalFileSystem
 
@@ -141,7 +139,7 @@ def _whole_files(work: Path, records: list[Record], theirs: Callable[[Record], R
 
 
 def _manifest(folder: Path, work: Path, records: list[Record]) -> Row:
-    """Their resolver of `${manifest:<folder>,<split>}` over the manifest of two splits of three shards each."""
+    """Run their resolver of `${manifest:<folder>,<split>}` over the manifest of two splits of three shards each."""
     spec = importlib.util.spec_from_file_location("resolvers", folder / "src/nemo_runspec/config/resolvers.py")
     assert spec is not None
     assert spec.loader is not None
@@ -165,7 +163,7 @@ def _manifest(folder: Path, work: Path, records: list[Record]) -> Row:
 
 
 def reach(folder: Path) -> None:
-    """Make the original's modules importable, with empty ones where they want a cluster."""
+    """Make the upstream modules importable, with empty ones in place of those for a cluster."""
     stand_in("cosmos_xenna", "omegaconf")
     source = str(folder / "src")
     if source not in sys.path:
@@ -173,7 +171,7 @@ def reach(folder: Path) -> None:
 
 
 def _their_transform(hub: Path) -> Callable[[Record], Record | None]:
-    """Their transform, with the tables that their own search for files finds below `hub`."""
+    """Return their transform, with the tables that their own search for files finds below `hub`."""
     import huggingface_hub
     from fsspec.implementations.dirfs import DirFileSystem
     from fsspec.implementations.local import LocalFileSystem

@@ -1,4 +1,4 @@
-"""A blend of 500 pairs of texts with its views, for comparisons with trainers that are no packages."""
+"""Build a blend of 500 pairs of texts with its views, for comparisons with trainers that are not packages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 ROWS = list(islice((row for row in map(make_pair, count()) if "tools" not in row), 500))
-"""With system texts and several turns, but without tools, which the views for these trainers refuse."""
+"""Pairs with system texts and several turns, but without tools, which the views for these trainers refuse."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A blend of 500 conversations with its views, for comparisons with trainers that are no packages."""
+"""Build a blend of 500 conversations with its views, for comparisons with trainers that are not packages."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -71,7 +71,7 @@ def their_tokenizer(made: Blend, template: str = TEMPLATE) -> Any:
 def is_equal_but_newlines(
     theirs: list[int], mask: Sequence[int], ours: list[int], labels: list[int], tokenizer: Any
 ) -> bool:
-    """Whether the ids are equal, and the trained ones except for newlines after an answer."""
+    """Return whether the ids are equal, and the trained ones except for newlines after an answer."""
     newlines = set(tokenizer("\n", add_special_tokens=False)["input_ids"])
     if theirs[: len(ours)] != ours or not set(theirs[len(ours) :]) <= newlines:
         return False
